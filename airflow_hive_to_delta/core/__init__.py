@@ -1,0 +1,1 @@
+"""The conversion core: PySpark, pyarrow and boto3, and no Airflow."""

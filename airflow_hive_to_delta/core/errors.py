@@ -1,0 +1,81 @@
+"""What can go wrong, and whether trying again can help.
+
+Every message names what was found, what was expected, and what to do about it. ``PermanentError`` fails a
+table for good; ``TransientError`` may pass at the next try, so an orchestrator retries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+
+class HiveToDeltaError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class PermanentError(HiveToDeltaError):
+    """Trying again cannot help."""
+
+
+class TransientError(HiveToDeltaError):
+    """Trying again may help: throttling, a lost connection, a lost race."""
+
+
+class UnsupportedTableError(PermanentError):
+    """The table is not one that can become a Delta table in place (rule 45)."""
+
+
+class SchemaError(PermanentError):
+    """The columns of the catalog and of the files do not fit together, or are of a type nobody knows."""
+
+
+class PartitionError(PermanentError):
+    """A partition's value, folder or location is not what the table's partition columns say."""
+
+
+class AccessDeniedError(PermanentError):
+    """The storage or the catalog refused the identity. Denied is never taken for absent (rule 54)."""
+
+
+class MissingError(PermanentError):
+    """Something that must be there is not: a file, a bucket, a database."""
+
+
+_DENIED = {"AccessDenied", "AccessDeniedException", "403", "Forbidden", "InvalidAccessKeyId",
+           "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException",
+           "AllAccessDisabled", "KMS.DisabledException"}  # fmt: skip
+_MISSING = {"NoSuchKey", "NoSuchBucket", "404", "NotFound", "EntityNotFoundException"}
+_TRANSIENT = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "InternalError",
+              "InternalServiceException", "ServiceUnavailable", "OperationTimeoutException", "RequestTimeout",
+              "500", "502", "503", "504", "409", "ConditionalRequestConflict", "OperationAborted",
+              "ConcurrentModificationException"}  # fmt: skip
+
+
+def of_aws(error: ClientError | BotoCoreError, doing: str) -> HiveToDeltaError:
+    """The error of an AWS call in this package's terms. ``doing`` says what was tried, and on what."""
+    if isinstance(error, ClientError):
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        message = f"{doing}: {code}: {error.response.get('Error', {}).get('Message', '')}".rstrip(": ")
+        if code in _DENIED or status == 403:
+            return AccessDeniedError(f"{message}. Grant this identity access, or run with another one")
+        if code in _MISSING or status == 404:
+            return MissingError(message)
+        if code in _TRANSIENT or status >= 500:
+            return TransientError(message)
+        return PermanentError(message)
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+        return AccessDeniedError(f"{doing}: {error}. Give the process AWS credentials (a role, a profile or environment)")
+    return TransientError(f"{doing}: {error}")
+
+
+@contextmanager
+def aws_call(doing: str) -> Iterator[None]:
+    """Turn what boto3 raises inside the block into this package's errors."""
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        raise of_aws(error, doing) from error

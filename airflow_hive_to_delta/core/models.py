@@ -1,0 +1,190 @@
+"""What travels between the steps: tables, files, options and results, all plain data.
+
+``to_dict`` gives a JSON-ready dict and ``from_dict`` takes it back; unknown keys are an error, so that a
+misspelt option is never silently nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, Self
+
+#: The DataFrame form of a file list. ``modification_time`` is in milliseconds since the epoch, or null when the
+#: listing does not know it. ``partition_values`` are as the metastore has them; null: they are in the path.
+FILES_SCHEMA = "path string, size bigint, modification_time bigint, partition_values map<string,string>"
+
+ALREADY_DELTA = "The table you are trying to convert is already a delta table"
+
+
+class _Document:
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload,no-any-return]
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        unknown = sorted(set(document) - known)
+        if unknown:
+            raise ValueError(f"{cls.__name__} has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        return cls(**document)
+
+
+@dataclass
+class TableInfo(_Document):
+    """One table as a catalog describes it. Small on purpose: it has no partitions and no files."""
+
+    name: str
+    location: str
+    #: Name to register the Delta table under; the table's own name when not given.
+    target_table_name: str | None = None
+    #: Data columns in Glue's form (``Name``, ``Type``, optionally ``Comment``), without the partition columns.
+    columns: list[dict[str, str]] | None = None
+    partition_keys: list[str] = field(default_factory=list)
+    #: Hive type of each partition key; a key without one is a string.
+    partition_types: dict[str, str] = field(default_factory=dict)
+    catalog: str | None = None
+    database: str | None = None
+    #: Which catalog knows this table's partitions: Glue, the Spark session's, or none (they are in the paths).
+    source: Literal["glue", "spark", "none"] = "none"
+    #: ``parquet``, ``delta``, ``orc``, ``iceberg``, ``view`` and so on.
+    format: str = "parquet"
+    table_type: str | None = None
+    comment: str | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+    bucket_columns: list[str] = field(default_factory=list)
+    #: Why this table cannot be converted whatever the options say (rule 45); None when it can.
+    refusal: str | None = None
+
+    @property
+    def qualified_name(self) -> str:
+        return ".".join(part for part in (self.catalog, self.database, self.name) if part)
+
+    def why_refused(self, options: ConversionOptions) -> str | None:
+        """The reason this table is not converted, given what the options allow."""
+        if self.refusal:
+            return self.refusal
+        if self.bucket_columns and not options.allow_bucketed:
+            return (
+                f"{self.qualified_name} is bucketed by {', '.join(self.bucket_columns)}, which Delta tables cannot be. "
+                "Pass ConversionOptions(allow_bucketed=True) if losing the bucketing is fine"
+            )
+        return None
+
+
+@dataclass
+class ParquetFileInfo(_Document):
+    """One data file. ``path`` is as the storage has it, never URL-encoded."""
+
+    path: str
+    size: int
+    #: As the metastore has them, None for a null partition. None: they are to be parsed from the path.
+    partition_values: dict[str, str | None] | None = None
+    #: Milliseconds since the epoch.
+    modification_time: int | None = None
+
+
+@dataclass
+class ConversionOptions(_Document):
+    """How to convert. The defaults are the safe side; each ``allow_…`` gives one thing up knowingly."""
+
+    #: Where statistics come from: the Parquet footers, one Spark scan of the data, or nowhere.
+    stats: Literal["footer", "scan", "none"] = "footer"
+    #: Most files that one task takes when it reads statistics. Unset: the session's
+    #: ``spark.databricks.delta.import.batchSize.statsCollection``, or 1,000.
+    stats_batch_size: int | None = None
+    #: The same for reading schemas only: ``spark.databricks.delta.import.batchSize.schemaInference``, or 1,000.
+    schema_batch_size: int | None = None
+    #: Bytes read from the end of each file; a longer footer costs a second read.
+    footer_tail_bytes: int = 64 * 1024
+    #: Footers read at a time by one task, where the storage is remote.
+    footer_threads: int = 16
+    #: Tables with more files than this get a checkpoint with their first commit.
+    checkpoint_over_files: int = 10_000
+    #: The zone of ``timestamp`` partition values that name none.
+    partition_timezone: str = "UTC"
+    #: Table properties of the Delta table (``delta.…`` and others).
+    properties: dict[str, str] = field(default_factory=dict)
+    #: Write the feature ``typeWidening`` when a file is narrower than the table (rule 29).
+    type_widening: bool = True
+    #: Accept files that spell a column's name in different cases, for readers that ignore case as Spark does.
+    allow_name_case_conflict: bool = False
+    #: Read bytes that carry no text annotation as text where the catalog says ``string``.
+    binary_as_string: bool = False
+    #: Accept ``key=value`` folders whose key is neither a partition column nor in the files.
+    allow_undeclared_partitions: bool = False
+    #: Accept partitions whose location does not exist: they hold no files.
+    allow_missing_partitions: bool = False
+    #: Accept losing the bucketing of a bucketed table.
+    allow_bucketed: bool = False
+    #: Places that tables and partitions may lie under; empty: anywhere (rule 52).
+    allowed_roots: list[str] = field(default_factory=list)
+    #: Where a table with a target is registered: through Spark SQL, or in AWS Glue.
+    register_in: Literal["sql", "glue"] = "sql"
+    region: str | None = None
+    #: The account that must own the buckets written to and read from (rule 54).
+    expected_bucket_owner: str | None = None
+    #: KMS key for the log entries, where the bucket's own default will not do.
+    sse_kms_key_id: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("stats", ("footer", "scan", "none")), ("register_in", ("sql", "glue"))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(allowed)}")
+        for name in ("stats_batch_size", "schema_batch_size", "footer_tail_bytes", "footer_threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}, expected at least 1")
+
+
+Status = Literal["converted", "already_delta", "registered", "refused", "failed"]
+
+
+@dataclass
+class ConversionResult(_Document):
+    """What became of one table."""
+
+    source_table: str
+    #: Fully qualified name it is registered under, empty when it is not registered.
+    target_table: str
+    success: bool
+    #: ``registered``: the log was there already, from an earlier run; only the registration was missing.
+    status: Status
+    file_count: int = 0
+    byte_count: int = 0
+    #: None when no statistics were collected.
+    row_count: int | None = None
+    location: str = ""
+    delta_log_location: str = ""
+    version: int | None = None
+    #: Reader and writer features beyond the default protocol.
+    features: list[str] = field(default_factory=list)
+    #: What a reader of this table should know: absolute paths, widened types, columns left out.
+    notes: list[str] = field(default_factory=list)
+    message: str | None = None
+    error: str | None = None
+    #: Whether trying again may help; None when there was no error.
+    retryable: bool | None = None
+    duration_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        target = self.target_table or self.location
+        if not self.success:
+            return f"{self.source_table}: {self.status}: {self.error}"
+        return f"{self.source_table} -> {target}: {self.status}, {self.file_count} files, {self.byte_count} bytes"
+
+
+@dataclass
+class VacuumResult(_Document):
+    """What a vacuum of external files found, and what it deleted."""
+
+    table_name: str
+    orphaned_files: list[str] = field(default_factory=list)
+    deleted_files: list[str] = field(default_factory=list)
+    orphaned_bytes: int = 0
+    deleted_bytes: int = 0
+    dry_run: bool = True
+    error: str | None = None
+
+    @property
+    def success(self) -> bool:
+        return self.error is None

@@ -1,0 +1,199 @@
+"""Partition values: from Hive's folder names and metastore strings to what Delta stores (rules 19 to 24).
+
+This is the only place that does it. Values come from a metastore, from paths or from an inventory, and all of
+them pass through :func:`normalise`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from airflow_hive_to_delta.core.errors import PartitionError
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
+_TIMESTAMP = re.compile(
+    r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
+)
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+_INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_TRUE, _FALSE = {"true", "t", "yes", "y", "1"}, {"false", "f", "no", "n", "0"}
+
+
+def unescape(segment: str) -> str:
+    """Undo Hive's escaping of one half of a ``key=value`` folder. Each ``%XX`` is one character, not one byte."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), segment)
+
+
+def partition_folders(path: str) -> list[tuple[str, str]]:
+    """Every ``key=value`` folder of a file's path, in order, unescaped once and split at the first ``=`` (rule 24)."""
+    folders = []
+    for segment in path.split("/")[:-1]:
+        key, equals, value = segment.partition("=")
+        if equals and key:
+            folders.append((unescape(key), unescape(value)))
+    return folders
+
+
+def values_from_path(path: str, relative_path: str, columns: Sequence[str]) -> dict[str, str]:
+    """The raw partition values in a file's path: exactly the partition columns, or an error in CONVERT's words.
+
+    ``relative_path`` is the part of the path that may hold partition folders; ``path`` is for the message.
+    """
+    folders = partition_folders(relative_path)
+    found = {key.lower(): value for key, value in folders}
+    if len(found) != len(folders) or found.keys() != {column.lower() for column in columns}:
+        raise PartitionError(
+            f"Expecting {len(columns)} partition column(s): [{', '.join(columns)}], but found {len(folders)} partition "
+            f"column(s): [{', '.join(key for key, _ in folders)}] from parsing the file name: {path}"
+        )
+    return {column: found[column.lower()] for column in columns}
+
+
+def normalise(values: Mapping[str, str | None], types: Mapping[str, str], zone: str, path: str) -> dict[str, str | None]:
+    """The ``partitionValues`` of one file. ``types`` are Delta's names for the partition columns' types, in order."""
+    given = {key.lower(): value for key, value in values.items()}
+    if given.keys() != {column.lower() for column in types}:
+        raise PartitionError(
+            f"Expecting {len(types)} partition column(s): [{', '.join(types)}], but found {len(given)} partition column(s): "
+            f"[{', '.join(values)}] in the values given for the file: {path}"
+        )
+    stored = {}
+    for column, delta_type in types.items():
+        raw = given[column.lower()]
+        try:
+            stored[column] = None if raw in (None, "", HIVE_NULL) else _serialiser(delta_type, zone)(raw)
+        except (ValueError, InvalidOperation, OverflowError):
+            raise PartitionError(
+                f"The partition value {raw!r} of the column {column} is not of its type {delta_type}, in the file {path}. "
+                "Give the column the type its values have, or mend the partition in the metastore"
+            ) from None
+    return stored
+
+
+def check_zone(zone: str) -> None:
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise PartitionError(f"partition_timezone is {zone!r}, expected a zone such as UTC or Europe/Berlin") from None
+
+
+def is_partition_type(delta_type: object) -> bool:
+    """Whether a column of this type can partition a table: the primitive ones can."""
+    return isinstance(delta_type, str) and (delta_type in _SERIALISERS or bool(_DECIMAL.fullmatch(delta_type)))
+
+
+def _serialiser(delta_type: str, zone: str) -> Callable[[str], str]:
+    if found := _DECIMAL.fullmatch(delta_type):
+        return lambda raw: _decimal(raw, int(found[1]), int(found[2]))
+    if delta_type == "timestamp":
+        return lambda raw: _timestamp(raw, zone)
+    return _SERIALISERS[delta_type]
+
+
+def _integer(raw: str, delta_type: str) -> str:
+    if not re.fullmatch(r"[+-]?[0-9]+", raw.strip()):
+        raise ValueError(raw)
+    value = int(raw)
+    if not -(1 << (_INTEGER_BITS[delta_type] - 1)) <= value < 1 << (_INTEGER_BITS[delta_type] - 1):
+        raise OverflowError(raw)
+    return str(value)
+
+
+def _boolean(raw: str) -> str:
+    word = raw.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError(raw)
+    return "true" if word in _TRUE else "false"
+
+
+def _decimal(raw: str, precision: int, scale: int) -> str:
+    value = Decimal(raw.strip())
+    if not value.is_finite():
+        raise ValueError(raw)
+    stored = value.quantize(Decimal(1).scaleb(-scale))
+    # A value with more digits than the type keeps would be another value: that is an error, never a rounding.
+    if stored != value or len(stored.as_tuple().digits) > precision:
+        raise ValueError(raw)
+    return f"{stored:f}"
+
+
+def _float(raw: str) -> str:
+    value = float(raw)
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value)
+
+
+def _date(raw: str) -> str:
+    found = _DATE.fullmatch(raw.strip())
+    if not found:
+        raise ValueError(raw)
+    return dt.date(*map(int, found.groups())).isoformat()
+
+
+def _moment(raw: str) -> tuple[dt.datetime, str | None]:
+    found = _TIMESTAMP.fullmatch(raw.strip())
+    if not found:
+        raise ValueError(raw)
+    day, hour, minute, second, fraction, zone = found.groups()
+    year, month, day_of_month = map(int, day.split("-"))
+    micros = int((fraction or "").ljust(6, "0")[:6])
+    return dt.datetime(year, month, day_of_month, int(hour or 0), int(minute or 0), int(second or 0), micros), zone
+
+
+def _timestamp(raw: str, zone: str) -> str:
+    moment, own_zone = _moment(raw)
+    if own_zone is None:
+        aware = moment.replace(tzinfo=ZoneInfo(zone))
+    elif own_zone in {"Z", "UTC", "GMT"}:
+        aware = moment.replace(tzinfo=dt.UTC)
+    else:
+        sign = -1 if own_zone[0] == "-" else 1
+        digits = own_zone[1:].replace(":", "")
+        offset = dt.timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+        aware = moment.replace(tzinfo=dt.timezone(sign * offset))
+    return f"{aware.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+def _timestamp_ntz(raw: str) -> str:
+    moment, zone = _moment(raw)
+    if zone is not None:
+        raise ValueError(raw)
+    return moment.isoformat(sep=" ", timespec="microseconds")
+
+
+def _binary(raw: str) -> str:
+    # Bytes that were not UTF-8 have become replacement characters on their way here and are lost (rule 22).
+    if "\N{REPLACEMENT CHARACTER}" in raw:
+        raise ValueError(raw)
+    return _string(raw)
+
+
+def _string(raw: str) -> str:
+    raw.encode()
+    return raw
+
+
+_SERIALISERS: dict[str, Callable[[str], str]] = {
+    "string": _string,
+    "binary": _binary,
+    "boolean": _boolean,
+    "byte": lambda raw: _integer(raw, "byte"),
+    "short": lambda raw: _integer(raw, "short"),
+    "integer": lambda raw: _integer(raw, "integer"),
+    "long": lambda raw: _integer(raw, "long"),
+    "float": _float,
+    "double": _float,
+    "date": _date,
+    "timestamp": lambda raw: _timestamp(raw, "UTC"),
+    "timestamp_ntz": _timestamp_ntz,
+}

@@ -1,0 +1,92 @@
+"""One Spark session, with a real Hive metastore in it, and one moto server for every test that can share them."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from pyspark.sql import SparkSession
+
+from airflow_hive_to_delta.core.session import local_session
+
+REGION = "us-east-1"
+PROJECT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def aws_endpoint() -> Iterator[str]:
+    """moto's server on loopback; the environment of this process and of Spark's workers points at it."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    os.environ.update(
+        AWS_ENDPOINT_URL=endpoint,
+        AWS_ACCESS_KEY_ID="testing",
+        AWS_SECRET_ACCESS_KEY="testing",
+        AWS_DEFAULT_REGION=REGION,
+        AWS_EC2_METADATA_DISABLED="true",
+    )
+    yield endpoint
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    home = tmp_path_factory.mktemp("spark")
+    session = local_session(
+        "tests",
+        master="local[2]",
+        conf={
+            "spark.jars.ivy": str(PROJECT / ".ivy"),
+            "spark.sql.catalogImplementation": "hive",
+            "spark.sql.warehouse.dir": str(home / "warehouse"),
+            "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:memory:{uuid.uuid4().hex};create=true",
+            "spark.hadoop.datanucleus.schema.autoCreateTables": "true",
+            "spark.hadoop.hive.metastore.schema.verification": "false",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -Dderby.stream.error.file={home}/derby.log",
+            "spark.hadoop.fs.s3a.endpoint": aws_endpoint,
+            "spark.hadoop.fs.s3a.endpoint.region": REGION,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.access.key": "testing",
+            "spark.hadoop.fs.s3a.secret.key": "testing",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.files.openCostInBytes": "65536",
+            "spark.databricks.delta.snapshotPartitions": "1",
+        },
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3(aws_endpoint: str):
+    return boto3.client("s3", region_name=REGION)
+
+
+@pytest.fixture(scope="session")
+def glue(aws_endpoint: str):
+    return boto3.client("glue", region_name=REGION)
+
+
+@pytest.fixture
+def bucket(s3) -> str:
+    """A bucket of the test's own."""
+    name = f"b-{uuid.uuid4().hex[:12]}"
+    s3.create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture
+def database(spark: SparkSession) -> Iterator[str]:
+    """A database of the test's own in the Hive metastore."""
+    name = f"db_{uuid.uuid4().hex[:12]}"
+    spark.sql(f"CREATE DATABASE {name}")
+    yield name
+    spark.sql(f"DROP DATABASE {name} CASCADE")
