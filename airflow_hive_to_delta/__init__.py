@@ -1,0 +1,56 @@
+"""Hive tables in Parquet become Delta Lake tables in place.
+
+The public names are imported when they are first used: a DAG processor that imports this package loads neither
+PySpark nor pyarrow nor boto3.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_CORE = "airflow_hive_to_delta.core"
+_NAMES = {
+    "convert": f"{_CORE}.converter",
+    "convert_table": f"{_CORE}.converter",
+    "Discovery": f"{_CORE}.discovery",
+    "GlueDiscovery": f"{_CORE}.discovery",
+    "UCDiscovery": f"{_CORE}.discovery",
+    "Listing": f"{_CORE}.listing",
+    "S3Listing": f"{_CORE}.listing",
+    "DatabricksListing": f"{_CORE}.listing",
+    "InventoryListing": f"{_CORE}.listing",
+    "ConversionOptions": f"{_CORE}.models",
+    "ConversionResult": f"{_CORE}.models",
+    "ParquetFileInfo": f"{_CORE}.models",
+    "TableInfo": f"{_CORE}.models",
+    "VacuumResult": f"{_CORE}.models",
+    "ConversionSummary": f"{_CORE}.parallel",
+    "create_summary": f"{_CORE}.parallel",
+    "run_parallel": f"{_CORE}.parallel",
+    "GLUE_TO_DELTA_TYPE_MAP": f"{_CORE}.schema",
+    "build_delta_schema_from_glue": f"{_CORE}.schema",
+    "build_delta_schema_from_spark": f"{_CORE}.schema",
+    "build_add_action": f"{_CORE}.delta_log",
+    "generate_delta_log": f"{_CORE}.delta_log",
+    "write_delta_log": f"{_CORE}.delta_log",
+    "HiveToDeltaError": f"{_CORE}.errors",
+    "PermanentError": f"{_CORE}.errors",
+    "TransientError": f"{_CORE}.errors",
+    "local_session": f"{_CORE}.session",
+}
+
+__all__ = sorted(_NAMES)  # noqa: PLE0605
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_NAMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

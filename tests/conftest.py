@@ -49,13 +49,22 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:memory:{uuid.uuid4().hex};create=true",
             "spark.hadoop.datanucleus.schema.autoCreateTables": "true",
             "spark.hadoop.hive.metastore.schema.verification": "false",
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -Dderby.stream.error.file={home}/derby.log",
+            "spark.driver.extraJavaOptions": (
+                f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={home} -Dderby.stream.error.file={home}/derby.log"
+            ),
             "spark.hadoop.fs.s3a.endpoint": aws_endpoint,
             "spark.hadoop.fs.s3a.endpoint.region": REGION,
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.access.key": "testing",
             "spark.hadoop.fs.s3a.secret.key": "testing",
-            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.default.parallelism": "2",
+            # Thousands of different queries over a handful of rows: compiling each costs more than running it.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+            # What Parquet's own reader skips is the same before and after; what Delta skips is ours to prove.
+            "spark.sql.parquet.filterPushdown": "false",
             "spark.sql.files.openCostInBytes": "65536",
             "spark.databricks.delta.snapshotPartitions": "1",
         },

@@ -6,10 +6,18 @@ table for good; ``TransientError`` may pass at the next try, so an orchestrator 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+    PartialCredentialsError,
+)
 
 
 class HiveToDeltaError(Exception):
@@ -53,6 +61,9 @@ _TRANSIENT = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExce
               "500", "502", "503", "504", "409", "ConditionalRequestConflict", "OperationAborted",
               "ConcurrentModificationException"}  # fmt: skip
 
+_DENIED_BY_SPARK = ("AccessDenied", "AccessControlException", "Permission denied", "Status Code: 403",
+                    "AuthorizationPermissionMismatch", "PERMISSION_DENIED", "INSUFFICIENT_PERMISSIONS")  # fmt: skip
+
 
 def of_aws(error: ClientError | BotoCoreError, doing: str) -> HiveToDeltaError:
     """The error of an AWS call in this package's terms. ``doing`` says what was tried, and on what."""
@@ -68,7 +79,11 @@ def of_aws(error: ClientError | BotoCoreError, doing: str) -> HiveToDeltaError:
             return TransientError(message)
         return PermanentError(message)
     if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
-        return AccessDeniedError(f"{doing}: {error}. Give the process AWS credentials (a role, a profile or environment)")
+        return AccessDeniedError(
+            f"{doing}: {error}. Give the process AWS credentials (a role, a profile or environment)"
+        )
+    if isinstance(error, (NoRegionError, ParamValidationError)):
+        return PermanentError(f"{doing}: {error}")
     return TransientError(f"{doing}: {error}")
 
 
@@ -79,3 +94,32 @@ def aws_call(doing: str) -> Iterator[None]:
         yield
     except (ClientError, BotoCoreError) as error:
         raise of_aws(error, doing) from error
+
+
+@contextmanager
+def spark_call(doing: str) -> Iterator[None]:
+    """Turn what Spark raises inside the block into this package's errors."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise of_spark(error, doing) from error
+
+
+def of_spark(error: Exception, doing: str) -> HiveToDeltaError:
+    """The error of a Spark call in this package's terms. What the storage said is only in its text."""
+    from pyspark.errors import AnalysisException
+
+    text = str(error)
+    lines = [line.strip(" :") for line in text.splitlines() if not line.startswith(("\tat ", "An error occurred"))]
+    # Of a Python worker's traceback the last error counts, of all else the first line.
+    raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)] if "Traceback (most" in text else []
+    message = f"{doing}: {next(filter(None, raised[-1:] + lines), type(error).__name__)[:500]}"
+    if any(words in text for words in _DENIED_BY_SPARK):
+        return AccessDeniedError(f"{message}. Grant the session's identity access, or run with another one")
+    if "NoSuchBucket" in text or "UnknownStoreException" in text:
+        return MissingError(message)
+    permanent = isinstance(error, AnalysisException) or "ModuleNotFoundError" in text
+    return PermanentError(message) if permanent else TransientError(message)

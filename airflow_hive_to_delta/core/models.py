@@ -42,6 +42,8 @@ class TableInfo(_Document):
     partition_keys: list[str] = field(default_factory=list)
     #: Hive type of each partition key; a key without one is a string.
     partition_types: dict[str, str] = field(default_factory=dict)
+    #: Comment of each partition key that has one.
+    partition_comments: dict[str, str] = field(default_factory=dict)
     catalog: str | None = None
     database: str | None = None
     #: Which catalog knows this table's partitions: Glue, the Spark session's, or none (they are in the paths).

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow_hive_to_delta.core.errors import PartitionError
@@ -22,6 +22,8 @@ _TIMESTAMP = re.compile(
     r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
 )
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+# Room for every digit that a decimal(38, s) can have; the default context rounds at 28.
+_EXACT = Context(prec=80)
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _TRUE, _FALSE = {"true", "t", "yes", "y", "1"}, {"false", "f", "no", "n", "0"}
 
@@ -56,7 +58,9 @@ def values_from_path(path: str, relative_path: str, columns: Sequence[str]) -> d
     return {column: found[column.lower()] for column in columns}
 
 
-def normalise(values: Mapping[str, str | None], types: Mapping[str, str], zone: str, path: str) -> dict[str, str | None]:
+def normalise(
+    values: Mapping[str, str | None], types: Mapping[str, str], zone: str, path: str
+) -> dict[str, str | None]:
     """The ``partitionValues`` of one file. ``types`` are Delta's names for the partition columns' types, in order."""
     given = {key.lower(): value for key, value in values.items()}
     if given.keys() != {column.lower() for column in types}:
@@ -117,7 +121,7 @@ def _decimal(raw: str, precision: int, scale: int) -> str:
     value = Decimal(raw.strip())
     if not value.is_finite():
         raise ValueError(raw)
-    stored = value.quantize(Decimal(1).scaleb(-scale))
+    stored = value.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     # A value with more digits than the type keeps would be another value: that is an error, never a rounding.
     if stored != value or len(stored.as_tuple().digits) > precision:
         raise ValueError(raw)

@@ -63,16 +63,22 @@ def parse_location(text: str, what: str = "location") -> Location:
     else:
         raise PermanentError(f"{what} is {text!r}, expected an absolute path or a URI such as s3://bucket/folder")
     if scheme not in KNOWN_SCHEMES:
-        raise PermanentError(f"{what} {text!r} has the scheme {scheme!r}, expected one of {', '.join(sorted(KNOWN_SCHEMES))}")
+        raise PermanentError(
+            f"{what} {text!r} has the scheme {scheme!r}, expected one of {', '.join(sorted(KNOWN_SCHEMES))}"
+        )
     if "@" in authority and scheme not in {"abfs", "abfss", "wasb", "wasbs"}:
-        raise PermanentError(f"{what} in {scheme}://{authority.rpartition('@')[2]} carries user information; take it out")
+        raise PermanentError(
+            f"{what} in {scheme}://{authority.rpartition('@')[2]} carries user information; take it out"
+        )
     if scheme == "file" and authority not in {"", "localhost"}:
         raise PermanentError(f"{what} {text!r} names the host {authority!r}, expected file:///path")
     if scheme in S3_SCHEMES and not authority:
         raise PermanentError(f"{what} {text!r} names no bucket")
     segments = path.rstrip("/").split("/")[1:]
     if any(segment in {"", ".", ".."} for segment in segments):
-        raise PermanentError(f"{what} {text!r} has an empty, '.' or '..' segment, which no Hadoop file system can address")
+        raise PermanentError(
+            f"{what} {text!r} has an empty, '.' or '..' segment, which no Hadoop file system can address"
+        )
     if "\0" in path:
         raise PermanentError(f"{what} {text!r} has a NUL character")
     return Location(scheme, "" if scheme == "file" else authority, "".join(f"/{segment}" for segment in segments))
@@ -95,7 +101,9 @@ def add_path(file: Location, root: Location) -> str:
         scheme = root.scheme if {root.scheme, file.scheme} <= S3_SCHEMES else file.scheme
         return f"{scheme}://{file.authority}{quote(file.path, safe=_SAFE)}"
     except UnicodeEncodeError:
-        raise PermanentError(f"The name of {file.path!r} is not UTF-8, so no Delta log can hold it; rename the file") from None
+        raise PermanentError(
+            f"The name of {file.path!r} is not UTF-8, so no Delta log can hold it; rename the file"
+        ) from None
 
 
 def is_hidden(relative_path: str) -> bool:
@@ -112,7 +120,5 @@ def is_hidden_outside(file: Location) -> bool:
 
 def _is_hidden_name(name: str) -> bool:
     return (
-        (name.startswith("_") and "=" not in name)
-        or name.startswith(".")
-        or name.endswith(("_$folder$", "._COPYING_"))
+        (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith(("_$folder$", "._COPYING_"))
     )

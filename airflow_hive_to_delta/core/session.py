@@ -5,6 +5,8 @@ A real cluster has its own jars and settings; nothing else in the core asks for 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -54,9 +56,11 @@ def local_session(
     memory: str = "2g",
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A Spark session on this machine, ready for Delta Lake and S3. ``conf`` adds to the settings and overrides them."""
+    """A Spark session on this machine, ready for Delta Lake and S3. ``conf`` adds to the settings and overrides."""
     from pyspark.sql import SparkSession
 
+    # The workers are this Python, with this package and pyarrow in it, not the first one on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in {**local_session_conf(memory=memory), **(conf or {})}.items():
         builder = builder.config(key, value)

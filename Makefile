@@ -1,0 +1,50 @@
+# Every target sets up what it needs by itself: Python 3.11 or later and make are enough.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+JAVA := .venv/.java-home
+JARS := .ivy/.resolved
+
+.PHONY: help test quick lint types bench clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+test: lint types $(JARS) ## Lint, types and every test
+	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/pytest
+
+quick: $(JARS) ## The tests of the inner loop
+	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/pytest -m "not slow" -x
+
+lint: $(INSTALLED) ## Style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED) ## Types
+	$(BIN)/mypy
+
+bench: $(JARS) ## Time against CONVERT TO DELTA, delta-rs and footers only
+	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python benchmarks/convert.py
+
+clean: ## Remove what the other targets made
+	rm -rf .venv .ivy .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or later is needed; $(PYTHON) is $$($(PYTHON) -V). Set PYTHON to another one." >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || \
+		{ echo "$(PYTHON) cannot make a virtual environment; install its venv module (Debian: python3-venv)." >&2; exit 1; }
+	$(BIN)/pip install --quiet --constraint constraints.txt uv
+	VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(JAVA): $(INSTALLED)
+	@scripts/java-home > $@.tmp && mv $@.tmp $@
+
+# One start of a session downloads the jars; later ones find them.
+$(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/session.py
+	@echo "Resolving the Spark jars (some 60 MB, once)"
+	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python -c 'from airflow_hive_to_delta import local_session; \
+		local_session(conf={"spark.jars.ivy": ".ivy"}).stop()' > .ivy-resolve.log 2>&1 || { cat .ivy-resolve.log >&2; exit 1; }
+	@rm -f .ivy-resolve.log && touch $@

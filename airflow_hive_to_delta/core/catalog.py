@@ -1,0 +1,262 @@
+"""Registering a converted table under a name: in a SQL catalog (Unity Catalog, Hive metastore) or in AWS Glue.
+
+A catalog only points at the table; everything about the table is in its log. So a name that points at the same place
+already is fine, and one that points anywhere else is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_hive_to_delta.core import aws
+from airflow_hive_to_delta.core.errors import (
+    HiveToDeltaError,
+    MissingError,
+    PermanentError,
+    TransientError,
+    aws_call,
+    spark_call,
+)
+from airflow_hive_to_delta.core.models import ConversionOptions
+from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, parse_location
+from airflow_hive_to_delta.core.schema import hive_type_of
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Target:
+    """The name a table is registered under. In Glue the catalog is an account's id, or None for one's own."""
+
+    catalog: str | None
+    schema: str
+    table: str
+    kind: Literal["sql", "glue"] = "sql"
+
+    @property
+    def name(self) -> str:
+        return ".".join(part for part in (self.catalog, self.schema, self.table) if part is not None)
+
+    @property
+    def quoted(self) -> str:
+        """The name as SQL takes it."""
+        return sql_identifier(*_given(self.catalog, self.schema, self.table))
+
+
+def target_of(catalog: str | None, schema: str | None, table: str | None, options: ConversionOptions) -> Target | None:
+    """The target that three names make; None when none of them is given: the table is not registered."""
+    if not _given(catalog, schema, table):
+        return None
+    if not schema or not table or catalog == "":
+        raise PermanentError(
+            f"The target is catalog {catalog!r}, schema {schema!r}, table {table!r}; expected a schema and a table, "
+            "with or without a catalog, or None for all three to leave the table unregistered"
+        )
+    if options.register_in == "glue":
+        return Target(catalog, schema.lower(), table.lower(), "glue")  # as Glue keeps them
+    return Target(catalog, schema, table)
+
+
+def sql_identifier(*parts: str) -> str:
+    """A name in backticks, whatever it holds (rule 51)."""
+    if any("${" in part for part in parts):
+        # Spark replaces ${…} in the text of a statement before it parses it, and no quoting keeps it from that.
+        raise PermanentError(
+            f"The name {'.'.join(parts)!r} holds '${{', which Spark SQL takes for a variable; rename it"
+        )
+    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+
+
+def sql_literal(text: str) -> str:
+    """A string literal that reads as ``text``, whatever it holds (rule 51)."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
+    return f"'{escaped}'"
+
+
+def check_target(spark: SparkSession, target: Target, root: Location, options: ConversionOptions) -> bool:
+    """Whether the target is registered as a Delta table at this place already; False when the name is free.
+
+    :raises PermanentError: the name is taken by something else. Meant to be asked before anything is written.
+    """
+    found = _glue_table(target, root, options) if target.kind == "glue" else _sql_table(spark, target)
+    if found is None:
+        return False
+    provider, location = found
+    if provider != "delta" or not _same_place(location, root):
+        raise PermanentError(
+            f"{target.name} exists: {provider or 'no table'} at {location or 'no location'}; expected a Delta table at "
+            f"{root}, or nothing of that name. Choose another target, or drop that one"
+        )
+    return True
+
+
+def register(
+    spark: SparkSession,
+    target: Target,
+    root: Location,
+    schema: dict[str, Any],
+    partition_columns: Sequence[str],
+    description: str | None,
+    options: ConversionOptions,
+) -> bool:
+    """Register a committed table. True: it was registered now; False: it had been. Safe to call again."""
+    if check_target(spark, target, root, options):
+        return False
+    try:
+        if target.kind == "glue":
+            _create_in_glue(target, root, schema, partition_columns, description, options)
+        else:
+            _create_in_sql(spark, target, root)
+    except HiveToDeltaError:
+        # Another run may have been faster, and catalogs say so in many ways: what is there now decides.
+        if not check_target(spark, target, root, options):
+            raise
+        return False
+    if not check_target(spark, target, root, options):
+        raise TransientError(f"{target.name} was registered at {root} and is not there; somebody dropped it. Try again")
+    return True
+
+
+_NOT_THERE = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}
+
+
+def _given(*names: str | None) -> list[str]:
+    return [name for name in names if name is not None]
+
+
+def _same_place(location: str, root: Location) -> bool:
+    try:
+        return parse_location(location).place == root.place
+    except PermanentError:  # no location at all, or one that no table of ours can have
+        return False
+
+
+def _sql_table(spark: SparkSession, target: Target) -> tuple[str, str] | None:
+    """Provider and location of a table, both empty for a view; None when there is nothing of that name."""
+    from pyspark.errors import AnalysisException
+
+    with spark_call(f"Looking for {target.name}"):
+        try:
+            rows = spark.sql(f"DESCRIBE TABLE EXTENDED {target.quoted}").collect()
+        except AnalysisException as error:
+            if _condition(error) in _NOT_THERE:
+                return None
+            if _condition(error) == "DELTA_PATH_DOES_NOT_EXIST":
+                raise PermanentError(
+                    f"{target.name} is registered as a Delta table whose log is gone; expected a table with its log, "
+                    "or nothing of that name. Drop it, then run the conversion again"
+                ) from error
+            raise
+    # A column can be called like a detail; only the header has no type.
+    header = next(i for i, row in enumerate(rows) if (row[0], row[1]) == ("# Detailed Table Information", ""))
+    details = {row[0]: row[1] for row in reversed(rows[header:])}
+    return str(details.get("Provider", "")).lower(), details.get("Location", "")
+
+
+def _create_in_sql(spark: SparkSession, target: Target, root: Location) -> None:
+    with spark_call(f"Registering {target.name} at {root}"):
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sql_identifier(*_given(target.catalog, target.schema))}")
+        # Columns, partitioning and comment are in the log, and the catalog takes them from there.
+        spark.sql(f"CREATE TABLE {target.quoted} USING DELTA LOCATION {sql_literal(str(root))}")
+
+
+def _condition(error: PySparkException) -> str:
+    # Spark 3.5, which Databricks still runs, calls it an error class.
+    ask = getattr(error, "getCondition", None) or error.getErrorClass
+    return ask() or ""
+
+
+def _glue_table(target: Target, root: Location, options: ConversionOptions) -> tuple[str, str] | None:
+    if root.scheme not in S3_SCHEMES:
+        raise PermanentError(f"{target.name} would be registered in Glue at {root}, expected a location on S3")
+    try:
+        with aws_call(f"Looking for {target.name} in Glue"):
+            found: Any = aws.glue_client(options.region).get_table(
+                DatabaseName=target.schema, Name=target.table, **_catalog_id(target)
+            )
+    except MissingError:
+        return None
+    table = found["Table"]
+    parameters = table.get("Parameters", {})
+    storage = table.get("StorageDescriptor", {})
+    marks = {parameters.get("table_type", ""), parameters.get("spark.sql.sources.provider", "")}
+    provider = "delta" if "delta" in {mark.lower() for mark in marks} else table.get("TableType", "a table").lower()
+    # Spark keeps the place of its tables in the SerDe's parameters; the location itself can be a placeholder.
+    path = storage.get("SerdeInfo", {}).get("Parameters", {}).get("path") if provider == "delta" else None
+    return provider, path or storage.get("Location", "")
+
+
+def _create_in_glue(
+    target: Target,
+    root: Location,
+    schema: dict[str, Any],
+    partition_columns: Sequence[str],
+    description: str | None,
+    options: ConversionOptions,
+) -> None:
+    client = aws.glue_client(options.region)
+    with aws_call(f"Looking for the database {target.schema} in Glue"):
+        try:
+            client.get_database(Name=target.schema, **_catalog_id(target))
+        except client.exceptions.EntityNotFoundException:
+            with suppress(client.exceptions.AlreadyExistsException):
+                client.create_database(DatabaseInput={"Name": target.schema}, **_catalog_id(target))
+    table: Any = _glue_table_input(target, root, schema, partition_columns, description)
+    with aws_call(f"Registering {target.name} in Glue at {root}"):
+        client.create_table(DatabaseName=target.schema, TableInput=table, **_catalog_id(target))
+
+
+def _glue_table_input(
+    target: Target, root: Location, schema: dict[str, Any], partition_columns: Sequence[str], description: str | None
+) -> dict[str, Any]:
+    """The table as Athena and Spark expect a Delta table of each other.
+
+    The columns are shown as Athena shows those of the Delta tables it creates, the partition columns among the
+    partition keys; engines take them from the log. The formats are those that Spark gives its Delta tables: a reader
+    that does not know Delta fails on them, and does not read files that the log has removed.
+    """
+    location = f"s3://{root.authority}{root.path or '/'}"
+    columns = {field["name"]: _glue_column(field) for field in schema["fields"]}
+    return {
+        "Name": target.table,
+        **({"Description": _glue_text(description, 2048)} if description else {}),
+        "TableType": "EXTERNAL_TABLE",
+        "Parameters": {
+            "EXTERNAL": "TRUE",
+            "classification": "delta",
+            "spark.sql.sources.provider": "delta",
+            "table_type": "DELTA",
+        },
+        "PartitionKeys": [columns.pop(name) for name in partition_columns],
+        "StorageDescriptor": {
+            "Columns": list(columns.values()),
+            "Location": location,
+            "InputFormat": "org.apache.hadoop.mapred.SequenceFileInputFormat",
+            "OutputFormat": "org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat",
+            "SerdeInfo": {
+                "SerializationLibrary": "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
+                "Parameters": {"path": location, "serialization.format": "1"},
+            },
+        },
+    }
+
+
+def _glue_column(field: dict[str, Any]) -> dict[str, str]:
+    column = {"Name": field["name"], "Type": hive_type_of(field["type"])}
+    comment = field["metadata"].get("comment")
+    return {**column, "Comment": _glue_text(comment, 255)} if comment else column
+
+
+def _glue_text(text: str, most_bytes: int) -> str:
+    """A text cut to what Glue takes; the log has all of it."""
+    printable = "".join(character if character >= " " else " " for character in text)
+    return printable.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
+
+
+def _catalog_id(target: Target) -> dict[str, Any]:
+    return {"CatalogId": target.catalog} if target.catalog is not None else {}

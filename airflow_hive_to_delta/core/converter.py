@@ -1,0 +1,374 @@
+"""A Hive table becomes a Delta table in place: :func:`convert_table` for one, :func:`convert` for many.
+
+    list -> describe (footers or scan) -> resolve the schema -> commit 0 -> checkpoint -> register
+
+Nothing is written before every check has passed. The converter knows neither Glue nor S3: tables come from a
+:class:`Discovery`, files from a :class:`Listing`, and both are described in :mod:`models`.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+import uuid
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from airflow_hive_to_delta.core import catalog, delta_log
+from airflow_hive_to_delta.core.adds import LINES_SCHEMA, AddWriter
+from airflow_hive_to_delta.core.checkpoint import write_checkpoint
+from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files
+from airflow_hive_to_delta.core.errors import (
+    HiveToDeltaError,
+    PermanentError,
+    SchemaError,
+    TransientError,
+    UnsupportedTableError,
+)
+from airflow_hive_to_delta.core.listing import Listing, check_files_df, files_as_df
+from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ConversionResult, TableInfo
+from airflow_hive_to_delta.core.parallel import Progress, run_parallel
+from airflow_hive_to_delta.core.partitions import check_zone, is_partition_type
+from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location
+from airflow_hive_to_delta.core.schema import build_delta_schema_from_glue, parse_hive_type
+from airflow_hive_to_delta.core.schema_merge import TableSchema, resolve
+from airflow_hive_to_delta.core.statistics import indexed_leaves
+from airflow_hive_to_delta.core.storage import Storage, storage_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_hive_to_delta.core.discovery import Discovery
+
+logger = logging.getLogger(__name__)
+
+#: Add actions that one partition hands to the driver at a time.
+_LINES_PER_PARTITION = 20_000
+
+
+def convert_table(
+    spark: SparkSession,
+    files_df: DataFrame,
+    table_location: str,
+    target_catalog: str | None,
+    target_schema: str | None,
+    target_table: str | None,
+    partition_columns: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    options: ConversionOptions | None = None,
+) -> ConversionResult:
+    """Make one Delta table at ``table_location`` over the files of ``files_df``, and register it.
+
+    :param files_df: ``file_path`` (string) and ``size`` (integer) of every data file, as they are on the storage and
+        not URL-encoded; they need not lie under ``table_location``.
+    :param table_location: where the table's ``_delta_log`` goes.
+    :param target_catalog: with ``target_schema`` and ``target_table`` the name to register; all three None: the table
+        is written and not registered.
+    :param partition_columns: names (then strings), or a mapping of name to type such as ``{"year": "int"}``; their
+        values are in the ``key=value`` folders of the paths.
+    :raises PermanentError: the table is refused and its folder is as it was. :raises TransientError: trying again may help.
+    """
+    options = options or ConversionOptions()
+    types = (
+        partition_columns
+        if isinstance(partition_columns, Mapping)
+        else dict.fromkeys(partition_columns or (), "string")
+    )
+    root = parse_location(table_location, "table_location")
+    table = TableInfo(
+        name=target_table or root.path.rpartition("/")[2],
+        location=table_location,
+        partition_keys=list(types),
+        partition_types=dict(types),
+    )
+    target = catalog.target_of(target_catalog, target_schema, target_table, options)
+    files = check_files_df(files_df)
+    return _convert_one(spark, table, lambda: files, target, options)
+
+
+def convert(
+    spark: SparkSession,
+    discovery: Discovery,
+    listing: Listing,
+    target_catalog: str | None,
+    target_schema: str | None,
+    *,
+    max_workers: int = 4,
+    options: ConversionOptions | None = None,
+    progress: bool = True,
+) -> list[ConversionResult]:
+    """Convert every table that ``discovery`` finds, ``max_workers`` side by side, in the order of discovery.
+
+    A table that fails or is refused has a result that says why, and touches no other. Tables of one name in several
+    databases are registered as ``database_name``, unless they bring a ``target_table_name`` of their own.
+
+    :param progress: a line per table on standard error, and a progress bar in a terminal.
+    """
+    options = options or ConversionOptions()
+    tables = _with_target_names(discovery.discover(spark))
+
+    def convert_discovered(table: TableInfo) -> ConversionResult:
+        started = time.monotonic()
+        try:
+            target = _discovered_target(table, target_catalog, target_schema, options)
+            return _convert_one(spark, table, lambda: files_as_df(spark, listing, table, options), target, options)
+        except Exception as error:
+            return _failed(table, error, time.monotonic() - started)
+
+    results: list[ConversionResult] = []
+    if progress:
+        with Progress(len(tables)) as shown:
+            outcomes = run_parallel(convert_discovered, tables, max_workers, on_done=lambda _, r: shown.table_done(r))
+    else:
+        outcomes = run_parallel(convert_discovered, tables, max_workers)
+    for table, outcome in zip(tables, outcomes, strict=True):
+        results.append(outcome if isinstance(outcome, ConversionResult) else _failed(table, outcome, 0.0))
+    return results
+
+
+def _convert_one(
+    spark: SparkSession,
+    table: TableInfo,
+    list_files: Callable[[], DataFrame],
+    target: catalog.Target | None,
+    options: ConversionOptions,
+) -> ConversionResult:
+    started = time.monotonic()
+    if reason := table.why_refused(options):
+        raise UnsupportedTableError(reason)
+    root = parse_location(table.location, f"the location of {table.qualified_name}")
+    check_allowed(root, options.allowed_roots)
+    partition_types = _partition_types(table, options)
+    storage = storage_for(root, spark, options)
+    registered = target is None or catalog.check_target(spark, target, root, options)
+    state = delta_log.log_state(storage, root)
+    if state.exists:
+        result = _finish_existing(spark, table, root, storage, state, target, registered, options)
+    elif table.format == "delta":
+        raise PermanentError(
+            f"{table.qualified_name} is a Delta table in its catalog, but {root} holds no Delta log. "
+            "Correct its location, or restore the log"
+        )
+    else:
+        result = _convert_files(spark, table, list_files(), root, storage, partition_types, target, options)
+    return replace(result, duration_seconds=round(time.monotonic() - started, 3))
+
+
+def _convert_files(
+    spark: SparkSession,
+    table: TableInfo,
+    files: DataFrame,
+    root: Location,
+    storage: Storage,
+    partition_types: dict[str, str],
+    target: catalog.Target | None,
+    options: ConversionOptions,
+) -> ConversionResult:
+    declared = _declared_schema(table)
+    with describe_files(spark, files, root, partition_types, options) as described:
+        schema = resolve(
+            described.evidence,
+            declared,
+            partition_types,
+            type_widening=options.type_widening,
+            allow_name_case_conflict=options.allow_name_case_conflict,
+            binary_as_string=options.binary_as_string,
+        )
+        txn_id = str(uuid.uuid4())
+        with tempfile.TemporaryFile() as entry:
+            configuration = {**schema.configuration, **options.properties}
+            head = (
+                delta_log.commit_info(
+                    number_of_files=described.file_count,
+                    partition_columns=list(partition_types),
+                    collect_stats=options.stats != "none",
+                    catalog_table=table.qualified_name if table.source != "none" else None,
+                    txn_id=txn_id,
+                ),
+                delta_log.protocol_action(schema.features),
+                delta_log.metadata_action(
+                    schema.schema, list(partition_types), configuration=configuration, description=table.comment
+                ),
+            )
+            rows = _write_entry(spark, entry, head, described, schema, list(partition_types), configuration, options)
+            committed = delta_log.commit(storage, root, 0, entry, txn_id)
+    if not committed:
+        state = delta_log.log_state(storage, root)
+        registered = target is None or catalog.check_target(spark, target, root, options)
+        return _finish_existing(spark, table, root, storage, state, target, registered, options)
+    if described.file_count > options.checkpoint_over_files:
+        write_checkpoint(storage, root, 0)
+    if target is not None:
+        catalog.register(spark, target, root, schema.schema, list(partition_types), table.comment, options)
+    return ConversionResult(
+        source_table=table.qualified_name,
+        target_table=target.name if target else "",
+        success=True,
+        status="converted",
+        file_count=described.file_count,
+        byte_count=described.byte_count,
+        row_count=rows,
+        location=str(root),
+        delta_log_location=str(delta_log.log_folder(root)),
+        version=0,
+        features=schema.features,
+        notes=[*schema.notes, *_notes(described, partition_types, options)],
+    )
+
+
+def _write_entry(
+    spark: SparkSession,
+    entry: IO[bytes],
+    head: Iterable[Mapping[str, object]],
+    described: DescribedFiles,
+    schema: TableSchema,
+    partition_columns: list[str],
+    configuration: Mapping[str, str],
+    options: ConversionOptions,
+) -> int | None:
+    """Stream the add actions, made on the executors, into the entry. Returns the rows, None if a file's are not known."""
+    for action in head:
+        entry.write(delta_log.action_line(action).encode() + b"\n")
+    if not described.file_count:
+        return 0
+    leaves = indexed_leaves(schema.schema, partition_columns, configuration)
+    partitions = -(-described.file_count // _LINES_PER_PARTITION)
+    files = described.with_statistics(spark, schema, leaves, options)
+    lines = files.coalesce(partitions).mapInArrow(AddWriter(leaves), LINES_SCHEMA)
+    rows: int | None = 0
+    hashes = array("q")
+    for line in lines.toLocalIterator(prefetchPartitions=True):
+        entry.write(line.line.encode() + b"\n")
+        rows = None if rows is None or line.rows is None else rows + line.rows
+        hashes.append(hash(line.add_path))
+    if len(hashes) != described.file_count:
+        raise TransientError(
+            f"{len(hashes)} add actions were made for {described.file_count} files: the list of files changed meanwhile"
+        )
+    if len(pa.array(hashes).unique()) != len(hashes):
+        described.refuse_duplicates()
+    return rows
+
+
+def _finish_existing(
+    spark: SparkSession,
+    table: TableInfo,
+    root: Location,
+    storage: Storage,
+    state: delta_log.LogState,
+    target: catalog.Target | None,
+    registered: bool,
+    options: ConversionOptions,
+) -> ConversionResult:
+    """A table that has a log: finish what an earlier run of ours left undone, and leave everybody else's alone."""
+    logger.info("%s: %s", table.qualified_name, ALREADY_DELTA)
+    notes = []
+    made = False
+    same_table = state.ours and state.catalog_table in (None, table.qualified_name)
+    if same_table:
+        if state.version == 0 and not state.has_checkpoint and (state.file_count or 0) > options.checkpoint_over_files:
+            write_checkpoint(storage, root, 0)
+        if target is not None and not registered:
+            metadata = delta_log.read_metadata(storage, root)
+            made = catalog.register(
+                spark, target, root, metadata.schema, metadata.partition_columns, metadata.description, options
+            )
+            registered = True
+    elif not registered:
+        whose = f"as {state.catalog_table}" if state.ours else "by another writer"
+        notes.append(f"Not registered: the log at {root} was made {whose}. Register it yourself if it is this table")
+    return ConversionResult(
+        source_table=table.qualified_name,
+        target_table=target.name if target and registered else "",
+        success=True,
+        status="registered" if made else "already_delta",
+        file_count=state.file_count or 0,
+        location=str(root),
+        delta_log_location=str(delta_log.log_folder(root)),
+        version=state.version,
+        message=ALREADY_DELTA,
+        notes=notes,
+    )
+
+
+def _declared_schema(table: TableInfo) -> dict[str, Any] | None:
+    """The catalog's columns, partition columns among them, which have comments and lengths too."""
+    if table.columns is None:
+        return None
+    partitions = [
+        {
+            "Name": key,
+            "Type": table.partition_types.get(key, "string"),
+            "Comment": table.partition_comments.get(key, ""),
+        }
+        for key in table.partition_keys
+    ]
+    return build_delta_schema_from_glue([*table.columns, *partitions])
+
+
+def _partition_types(table: TableInfo, options: ConversionOptions) -> dict[str, str]:
+    check_zone(options.partition_timezone)
+    types = {}
+    for key in table.partition_keys:
+        delta_type = parse_hive_type(table.partition_types.get(key, "string"), key)
+        if not is_partition_type(delta_type):
+            raise SchemaError(
+                f"The partition column {key} of {table.qualified_name} is of the type {table.partition_types[key]}, "
+                "expected a primitive one"
+            )
+        types[key] = str(delta_type)
+    return types
+
+
+def _notes(described: DescribedFiles, partition_types: Mapping[str, str], options: ConversionOptions) -> list[str]:
+    notes = []
+    if described.absolute_count:
+        notes.append(
+            f"{described.absolute_count} of {described.file_count} files lie outside the table's location, so the log has "
+            "absolute paths: Spark, Trino and the Delta kernel read them, delta-rs and DuckDB do not"
+        )
+    zoned = [column for column, delta_type in partition_types.items() if delta_type == "timestamp"]
+    if zoned:
+        notes.append(f"Partition values of {', '.join(zoned)} without a zone were read in {options.partition_timezone}")
+    return notes
+
+
+def _with_target_names(tables: Sequence[TableInfo]) -> list[TableInfo]:
+    """Give tables of one name in several databases target names that differ."""
+    taken = Counter(table.name.lower() for table in tables if table.target_table_name is None)
+    return [
+        replace(table, target_table_name=f"{table.database}_{table.name}")
+        if table.target_table_name is None and taken[table.name.lower()] > 1 and table.database
+        else table
+        for table in tables
+    ]
+
+
+def _discovered_target(
+    table: TableInfo, target_catalog: str | None, target_schema: str | None, options: ConversionOptions
+) -> catalog.Target | None:
+    if target_catalog is None and target_schema is None:
+        return None
+    return catalog.target_of(target_catalog, target_schema, table.target_table_name or table.name, options)
+
+
+def _failed(table: TableInfo, error: Exception, seconds: float) -> ConversionResult:
+    refused = isinstance(error, UnsupportedTableError)
+    if not isinstance(error, HiveToDeltaError):
+        logger.exception("%s: the conversion failed", table.qualified_name, exc_info=error)
+    return ConversionResult(
+        source_table=table.qualified_name,
+        target_table="",
+        success=False,
+        status="refused" if refused else "failed",
+        location=table.location,
+        error=str(error) or type(error).__name__,
+        retryable=not isinstance(error, PermanentError),
+        duration_seconds=round(seconds, 3),
+    )

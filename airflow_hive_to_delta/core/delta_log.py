@@ -1,0 +1,441 @@
+"""The Delta log of a converted table: its actions, its entries, and how an entry is committed (rules 1 to 10).
+
+An entry is a file of lines, each one action in JSON. The first line of every entry of ours is its ``commitInfo``,
+whose ``txnId`` tells our entry from anybody else's.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from airflow_hive_to_delta.core.errors import (
+    MissingError,
+    PermanentError,
+    SchemaError,
+    TransientError,
+    UnsupportedTableError,
+)
+from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ParquetFileInfo
+from airflow_hive_to_delta.core.partitions import is_partition_type, normalise, values_from_path
+from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, add_path, parse_location
+
+if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.storage import Storage
+
+_DISTRIBUTION = "airflow-hive-to-delta"
+try:
+    _VERSION = version(_DISTRIBUTION)
+except PackageNotFoundError:  # a source tree on the path, as on a cluster that got the package as a zip
+    _VERSION = "unknown"
+
+#: Who wrote an entry, as ``DESCRIBE HISTORY`` shows it.
+ENGINE_INFO = f"{_DISTRIBUTION}/{_VERSION}"
+
+
+@dataclass(frozen=True)
+class LogState:
+    """What a table's ``_delta_log`` holds before anything is done to it."""
+
+    exists: bool
+    #: The latest version; None when there is no log.
+    version: int | None = None
+    #: Version 0 is a conversion by this package.
+    ours: bool = False
+    has_checkpoint: bool = False
+    #: The table that was converted and how many files it had, where version 0 is ours and says so.
+    catalog_table: str | None = None
+    file_count: int | None = None
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The table's ``metaData``, as its latest entry has it."""
+
+    schema: dict[str, Any]
+    partition_columns: list[str]
+    configuration: dict[str, str]
+    description: str | None
+
+
+def log_folder(root: Location) -> Location:
+    return root.child("_delta_log")
+
+
+def commit_path(root: Location, version: int) -> Location:
+    return log_folder(root).child(f"{version:020d}.json")
+
+
+def action_line(action: Mapping[str, Any]) -> str:
+    """One line of an entry. Pure ASCII, so that no reader takes a character inside it for the end of a line."""
+    return json.dumps(action, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def commit_info(
+    *,
+    number_of_files: int,
+    partition_columns: Sequence[str],
+    collect_stats: bool,
+    txn_id: str,
+    catalog_table: str | None = None,
+    timestamp: int | None = None,
+) -> dict[str, Any]:
+    """The ``commitInfo`` of a conversion; the values of its parameters are JSON in strings (rule 7)."""
+    parameters = {
+        "numFiles": str(number_of_files),
+        "partitionedBy": json.dumps(list(partition_columns), separators=(",", ":")),
+        "collectStats": "true" if collect_stats else "false",
+        "sourceFormat": "parquet",
+    }
+    if catalog_table is not None:
+        parameters["catalogTable"] = catalog_table
+    return {
+        "commitInfo": {
+            "timestamp": _now() if timestamp is None else timestamp,
+            "operation": "CONVERT",
+            "operationParameters": parameters,
+            "isolationLevel": "Serializable",
+            "isBlindAppend": False,
+            "operationMetrics": {"numConvertedFiles": str(number_of_files)},
+            "engineInfo": ENGINE_INFO,
+            "txnId": txn_id,
+        }
+    }
+
+
+def protocol_action(features: Sequence[str]) -> dict[str, Any]:
+    """The lowest protocol that these features allow: 1/2, 2/5 for column mapping alone, else 3/7 (rules 10, 11, 29)."""
+    if unknown := sorted(set(features) - _FEATURES):
+        raise PermanentError(
+            f"Unknown table features: {', '.join(unknown)}; expected some of {', '.join(sorted(_FEATURES))}"
+        )
+    if not features:
+        return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    if set(features) == {"columnMapping"}:
+        return {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    return {
+        "protocol": {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": sorted(set(features)),
+            # What writer version 2 stood for has to be named one by one from version 7 on.
+            "writerFeatures": sorted({"appendOnly", "invariants", *features}),
+        }
+    }
+
+
+def metadata_action(
+    schema: Mapping[str, Any],
+    partition_columns: Sequence[str],
+    *,
+    configuration: Mapping[str, str] | None = None,
+    description: str | None = None,
+    name: str | None = None,
+    table_id: str | None = None,
+    created_time: int | None = None,
+) -> dict[str, Any]:
+    """The ``metaData`` of a new table. Its id is minted here, and stays (rules 9 and 25)."""
+    schema_string = json.dumps(schema, separators=(",", ":"))
+    _check_configuration(configuration or {}, schema_string)
+    metadata = {
+        "id": table_id or str(uuid.uuid4()),
+        "name": name,
+        "description": description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema_string,
+        "partitionColumns": list(partition_columns),
+        "configuration": dict(configuration or {}),
+        "createdTime": _now() if created_time is None else created_time,
+    }
+    return {"metaData": {key: value for key, value in metadata.items() if value is not None}}
+
+
+def add_action(
+    path: str,
+    partition_values: Mapping[str, str | None],
+    size: int,
+    modification_time: int | None,
+    stats: str | None,
+) -> dict[str, Any]:
+    """The ``add`` of one file. ``path`` is encoded already; a modification time that nobody knows is written as 0."""
+    add = {
+        "path": path,
+        "partitionValues": dict(partition_values),
+        "size": size,
+        "modificationTime": modification_time or 0,
+        "dataChange": True,
+    }
+    return {"add": add if stats is None else {**add, "stats": stats}}
+
+
+def build_add_action(
+    file_info: ParquetFileInfo,
+    table_location: str,
+    partition_types: Mapping[str, str] | None = None,
+    stats: str | None = None,
+    timezone: str = "UTC",
+) -> dict[str, Any]:
+    """The ``add`` of one file as it was listed.
+
+    :param partition_types: Delta type of each partition column, in order. None: the values given are strings.
+    :param stats: the file's statistics as a JSON string (rule 31).
+    :param timezone: the zone of ``timestamp`` partition values that name none.
+    """
+    root = parse_location(table_location, "table location")
+    file = parse_location(file_info.path, "file path")
+    values: Mapping[str, str | None] | None = file_info.partition_values
+    types = dict.fromkeys(values or (), "string") if partition_types is None else partition_types
+    if values is None:
+        folders = root.relative(file) if root.holds(file) else file.path
+        values = values_from_path(file_info.path, folders, list(types)) if types else {}
+    stored = normalise(values, types, timezone, file_info.path)
+    return add_action(add_path(file, root), stored, file_info.size, file_info.modification_time, stats)
+
+
+def generate_delta_log(
+    files: Sequence[ParquetFileInfo],
+    schema: Mapping[str, Any],
+    partition_columns: Sequence[str],
+    table_location: str,
+    *,
+    features: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+    description: str | None = None,
+) -> str:
+    """The first log entry of a table over these files, without statistics. Empty files are left out (rule 41).
+
+    :param schema: the Delta schema, with the partition columns.
+    :param features: table features beyond those that the schema itself shows to be needed.
+    """
+    types = _partition_types(schema, partition_columns)
+    seen: set[tuple[str, str, str]] = set()
+    adds = []
+    for file in files:
+        place = parse_location(file.path, "file path").place
+        if place in seen:
+            raise PermanentError(f"The file {file.path} is listed twice; a log entry holds a path once (rule 4)")
+        seen.add(place)
+        if file.size:
+            adds.append(build_add_action(file, table_location, types))
+    info = commit_info(
+        number_of_files=len(adds),
+        partition_columns=partition_columns,
+        collect_stats=False,
+        txn_id=str(uuid.uuid4()),
+    )
+    protocol = protocol_action(sorted({*features, *_features_of(schema)}))
+    metadata = metadata_action(schema, partition_columns, configuration=configuration, description=description)
+    return "".join(f"{action_line(action)}\n" for action in (info, protocol, metadata, *adds))
+
+
+def write_delta_log(delta_log_content: str, table_location: str, region: str | None = None) -> str:
+    """Commit version 0 of a table, and return the entry's path. Raises when the table is a Delta table already.
+
+    :param delta_log_content: as :func:`generate_delta_log` writes it.
+    """
+    from airflow_hive_to_delta.core.storage import storage_for
+
+    root = parse_location(table_location, "table location")
+    txn_id = _check_first_entry(delta_log_content, root)
+    spark = None
+    if root.scheme not in S3_SCHEMES | {"file"}:
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.getActiveSession()
+    storage = storage_for(root, spark, ConversionOptions(region=region))
+    entry = io.BytesIO(delta_log_content.encode())
+    if log_state(storage, root).exists or not commit(storage, root, 0, entry, txn_id):
+        raise PermanentError(f"{ALREADY_DELTA}: {root}. Nothing was written")
+    return str(commit_path(root, 0))
+
+
+def commit(storage: Storage, root: Location, version: int, entry: BinaryIO, txn_id: str) -> bool:
+    """Write an entry, and say whether it is the one that is there: False means that another writer was faster.
+
+    :param entry: a seekable local file whose first line is a ``commitInfo`` with ``txn_id``.
+    :raises TransientError: it cannot be told; running the whole conversion again finds out.
+    """
+    _refuse_other_log_stores(storage, root, version)
+    path = commit_path(root, version)
+    lost = None
+    try:
+        storage.put_if_absent(path, entry)
+    except TransientError as error:
+        lost = error
+    # Whatever the answer was, what is there now decides: a refused request can be the repetition of one that had
+    # landed (rule 2), and a writer without conditional writes can have overwritten what had landed (rule 5).
+    try:
+        found = _commit_info_of(storage, path)
+        size = storage.size(path)
+    except MissingError as error:
+        raise TransientError(
+            f"{path} is not there after it was written ({lost or 'the storage reported success'}). Try again"
+        ) from error
+    if found.get("txnId") != txn_id:
+        return False
+    if size != (expected := entry.seek(0, os.SEEK_END)):
+        raise PermanentError(
+            f"{path} has {size} bytes, expected {expected}: the storage does not hold what was written. Look at the "
+            "entry before anything else writes to this table"
+        )
+    return True
+
+
+def log_state(storage: Storage, root: Location) -> LogState:
+    """Look at a table's log. A folder without a commit or a checkpoint, or with temporary files only, is no log."""
+    _refuse_catalog_managed(storage, root)
+    names = storage.list_names(log_folder(root))
+    commits = {int(name[:20]) for name in names if _COMMIT.fullmatch(name)}
+    checkpoints = {int(name[:20]) for name in names if _CHECKPOINT.fullmatch(name)}
+    if not commits and not checkpoints:
+        return LogState(exists=False)
+    info = _commit_info_of(storage, commit_path(root, 0)) if 0 in commits else {}
+    ours = info.get("operation") == "CONVERT" and str(info.get("engineInfo")).startswith(f"{_DISTRIBUTION}/")
+    parameters = info["operationParameters"] if ours else {}
+    return LogState(
+        exists=True,
+        version=max(commits | checkpoints),
+        ours=ours,
+        has_checkpoint=bool(checkpoints) and "_last_checkpoint" in names,
+        catalog_table=parameters.get("catalogTable"),
+        file_count=int(parameters["numFiles"]) if ours else None,
+    )
+
+
+def read_metadata(storage: Storage, root: Location) -> Metadata:
+    """The latest ``metaData`` in the entries of a log."""
+    names = storage.list_names(log_folder(root))
+    for name in sorted((name for name in names if _COMMIT.fullmatch(name)), reverse=True):
+        with storage.open(log_folder(root).child(name)) as lines:
+            for line in lines:
+                if line.startswith(b'{"metaData"'):
+                    found = json.loads(line)["metaData"]
+                    return Metadata(
+                        schema=json.loads(found["schemaString"]),
+                        partition_columns=found["partitionColumns"],
+                        configuration=found.get("configuration", {}),
+                        description=found.get("description"),
+                    )
+    raise MissingError(f"No entry of {log_folder(root)} that is still there holds the table's metaData")
+
+
+_COMMIT = re.compile(r"\d{20}\.json")
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.[^/]+)?\.(parquet|json)")
+#: Far more than a commitInfo takes; the first line of somebody else's entry can be anything.
+_FIRST_LINE_LIMIT = 4 * 1024 * 1024
+_FEATURES = {"columnMapping", "timestampNtz", "typeWidening"}
+
+# Properties of Delta that are settings only. Every other one asks for a table feature, which ALTER TABLE turns on
+# together with the protocol; written here alone it would be a promise that no writer keeps.
+_SETTINGS = re.compile(
+    r"delta\.(appendOnly|autoOptimize(\.\w+)?|checkpointInterval|checkpoint\.writeStatsAs(Json|Struct)"
+    r"|compatibility\.symlinkFormatManifest\.enabled|dataSkipping(NumIndexedCols|StatsColumns)"
+    r"|(deletedFile|log|sample|setTransaction)RetentionDuration|enableExpiredLogCleanup|isolationLevel"
+    r"|parquet\.compression\.codec|randomizeFilePrefixes|randomPrefixLength|targetFileSize|tuneFileSizesForRewrites)"
+)
+# Properties that belong to a feature which the fields of the schema show.
+_SHOWN_BY_FIELDS = {
+    "delta.columnMapping.mode": '"delta.columnMapping.id":',
+    "delta.columnMapping.maxColumnId": '"delta.columnMapping.id":',
+    "delta.enableTypeWidening": '"delta.typeChanges":',
+}
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _check_configuration(configuration: Mapping[str, str], schema_string: str) -> None:
+    for key in configuration:
+        shown = _SHOWN_BY_FIELDS.get(key)
+        if key.startswith("delta.") and not _SETTINGS.fullmatch(key) and not (shown and shown in schema_string):
+            raise PermanentError(
+                f"The table property {key} needs a table feature that a conversion does not turn on. Leave it out, and "
+                "set it with ALTER TABLE … SET TBLPROPERTIES when the table is converted"
+            )
+
+
+def _partition_types(schema: Mapping[str, Any], partition_columns: Sequence[str]) -> dict[str, str]:
+    types = {field["name"]: field["type"] for field in schema["fields"]}
+    for column in partition_columns:
+        if not is_partition_type(types.get(column)):
+            raise SchemaError(
+                f"The partition column {column} is {types.get(column, 'not in the schema')}, expected a column of a "
+                f"primitive type. The schema has {', '.join(types)}"
+            )
+    return {column: types[column] for column in partition_columns}
+
+
+def _features_of(delta_type: Any) -> set[str]:
+    """The features that a schema cannot be read without."""
+    if delta_type == "timestamp_ntz":
+        return {"timestampNtz"}
+    if not isinstance(delta_type, Mapping):
+        return set()
+    found: set[str] = set()
+    for field in delta_type.get("fields", ()):
+        found |= _features_of(field["type"])
+        found |= {"columnMapping"} if "delta.columnMapping.id" in field["metadata"] else set()
+        found |= {"typeWidening"} if "delta.typeChanges" in field["metadata"] else set()
+    return found.union(*(_features_of(delta_type.get(part)) for part in ("elementType", "keyType", "valueType")))
+
+
+def _check_first_entry(content: str, root: Location) -> str:
+    """Refuse content that would make a broken table, and return its transaction's id (rules 1, 4 and 7)."""
+    try:
+        actions = [json.loads(line) for line in content.split("\n") if line]
+        kinds = Counter(kind for action in actions for kind in action)
+        txn_id = actions[0]["commitInfo"]["txnId"]
+        paths = Counter(action["add"]["path"] for action in actions if "add" in action)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise PermanentError(
+            f"The log entry for {root} is not a line of JSON per action that begins with a commitInfo with a txnId "
+            f"({error!r}). Take it from generate_delta_log"
+        ) from error
+    twice = [path for path, count in paths.items() if count > 1]
+    if kinds["protocol"] != 1 or kinds["metaData"] != 1 or kinds["commitInfo"] != 1 or twice:
+        raise PermanentError(
+            f"The log entry for {root} has {kinds['protocol']} protocol, {kinds['metaData']} metaData and "
+            f"{kinds['commitInfo']} commitInfo actions, expected one of each, and {len(twice)} paths more than once "
+            f"{twice[:3]}. Take it from generate_delta_log"
+        )
+    return str(txn_id)
+
+
+def _commit_info_of(storage: Storage, path: Location) -> dict[str, Any]:
+    """The ``commitInfo`` that an entry begins with; empty when it begins with anything else."""
+    with storage.open(path) as lines:
+        line = lines.readline(_FIRST_LINE_LIMIT)
+    try:
+        info = json.loads(line)["commitInfo"]
+    except (ValueError, LookupError, TypeError):
+        return {}
+    return info if isinstance(info, dict) else {}
+
+
+def _refuse_other_log_stores(storage: Storage, root: Location, version: int) -> None:
+    """Refuse to commit where a put-if-absent is not what decides who wins (rule 6)."""
+    _refuse_catalog_managed(storage, root)
+    if version > 0 and storage.list_names(log_folder(root).child(".tmp")):
+        raise UnsupportedTableError(
+            f"{log_folder(root)}/.tmp shows that the table is written through the DynamoDB log store, which does not "
+            f"see entries written by others. Version {version} was not committed; write through that log store"
+        )
+
+
+def _refuse_catalog_managed(storage: Storage, root: Location) -> None:
+    # Delta's Spark writer makes the folder for every table; only a catalog-managed one has entries in it.
+    if storage.list_names(log_folder(root).child("_staged_commits")):
+        raise UnsupportedTableError(
+            f"{log_folder(root)}/_staged_commits holds entries: a catalog decides about the commits of this table, so "
+            "nothing may be written beside it. Write through that catalog"
+        )

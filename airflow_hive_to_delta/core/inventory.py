@@ -1,0 +1,135 @@
+"""File lists that were made elsewhere: a user's DataFrame, and S3 Inventory reports.
+
+A report is a ``manifest.json``, and lists of objects in CSV, Parquet or ORC beside it. Spark reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow_hive_to_delta.core.errors import PermanentError, spark_call
+from airflow_hive_to_delta.core.paths import S3_SCHEMES, parse_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+_FORMATS = {"CSV": "csv", "Parquet": "parquet", "ORC": "orc"}
+
+
+def check_files_df(files_df: DataFrame) -> DataFrame:
+    """A user's file list in FILES_SCHEMA, or an error that says what is missing or of the wrong type.
+
+    It has ``file_path`` (as on the storage, never URL-encoded: ``s3://``, ``file:`` or another scheme, or an absolute
+    local path), ``size`` in bytes, and optionally ``last_modified``: a timestamp, or milliseconds since the epoch.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    types = {field.name: field.dataType.simpleString() for field in files_df.schema.fields}
+    integers = {"tinyint", "smallint", "int", "bigint"}
+    timestamps = {"timestamp", "timestamp_ntz"}
+    expected = {"file_path": {"string"}, "size": integers, "last_modified": timestamps | integers}
+    wrong = [f"{name} is missing" for name in ("file_path", "size") if name not in types]
+    wrong += [
+        f"{name} is of the type {types[name]}"
+        for name, good in expected.items()
+        if name in types and types[name] not in good
+    ]
+    if wrong:
+        raise PermanentError(
+            f"{' and '.join(wrong)} in the file list, which has {', '.join(types) or 'no columns'}. Expected "
+            "file_path (string), size (an integer type) and optionally last_modified (timestamp, or bigint in ms)"
+        )
+    path, size = F.col("file_path"), F.col("size").cast("bigint")
+    # One spelling, `scheme://authority/path`, for everything that follows.
+    spelt = F.regexp_replace(path, r"^(?:file:(?://(?:localhost)?)?)?/", "file:///")
+    spelt = F.regexp_replace(spelt, r"^([a-z][a-z0-9+.-]*):/(?!/)", "$1:///")
+    bad_path = F.format_string("file_path is %s, expected an absolute path or a URI such as s3://bucket/file", path)
+    bad_size = F.format_string("The size of %s is null, expected its bytes", path)
+    if "last_modified" not in types:
+        modified = F.lit(None)
+    elif types["last_modified"] == "timestamp":
+        modified = F.unix_millis("last_modified")
+    elif types["last_modified"] == "timestamp_ntz":
+        modified = F.expr("timestampdiff(MILLISECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', last_modified)")
+    else:
+        modified = F.col("last_modified")
+    return files_df.select(
+        F.when(spelt.rlike(r"^[a-z][a-z0-9+.-]*://"), spelt).otherwise(F.raise_error(bad_path)).alias("path"),
+        F.coalesce(size, F.raise_error(bad_size).cast("bigint")).alias("size"),
+        modified.cast("bigint").alias("modification_time"),
+        F.lit(None).cast("map<string,string>").alias("partition_values"),
+    )
+
+
+def read_inventory(spark: SparkSession, manifest_uri: str) -> DataFrame:
+    """The current objects of a report's source bucket, as :func:`check_files_df` takes them.
+
+    Older versions and delete markers are left out. The paths have the scheme of ``manifest_uri``.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    location = parse_location(manifest_uri, "The inventory manifest")
+    if location.scheme not in S3_SCHEMES:
+        raise PermanentError(f"The inventory manifest is {manifest_uri}, expected an address on S3")
+    manifest = _read_manifest(spark, manifest_uri)
+    file_format = _FORMATS[manifest["fileFormat"]]
+    source = f"{location.scheme}://{manifest['sourceBucket']}/"
+    # An ARN: arn:aws:s3:::bucket
+    destination = f"{location.scheme}://{manifest['destinationBucket'].rpartition(':')[2]}/"
+    reports = [destination + file["key"] for file in manifest["files"]]
+    if not reports:
+        return spark.createDataFrame([], "file_path string, size bigint, last_modified timestamp")
+    reader = _reader(spark).format(file_format)
+    if file_format == "csv":
+        names = [name.strip().replace("`", "``") for name in manifest["fileSchema"].split(",")]
+        # Without a header: the manifest has it.
+        reader = reader.schema(", ".join(f"`{name}` string" for name in names)).option("escape", '"')
+    with spark_call(f"Reading the inventory report of {manifest_uri}"):
+        objects = reader.load(reports)
+        # CSV says IsLatest where Parquet and ORC say is_latest.
+        columns = {name.replace("_", "").lower(): F.col(f"`{name.replace('`', '``')}`") for name in objects.columns}
+    missing = [field for field in ("Key", "Size") if field.lower() not in columns]
+    if missing:
+        raise PermanentError(
+            f"The inventory report of {manifest_uri} has no {' and no '.join(missing)}, only "
+            f"{', '.join(objects.columns)}. Add the field Size to the inventory configuration and take its next report"
+        )
+    if "islatest" in columns:
+        objects = objects.where(columns["islatest"].cast("boolean"))
+    if "isdeletemarker" in columns:
+        objects = objects.where(~columns["isdeletemarker"].cast("boolean"))
+    # Keys in CSV are encoded as a form is: `+` is a space.
+    key = F.url_decode(columns["key"]) if file_format == "csv" else columns["key"]
+    modified = columns.get("lastmodifieddate", F.lit(None).cast("timestamp"))
+    return objects.select(
+        F.concat(F.lit(source), key).alias("file_path"),
+        F.nullif(columns["size"].cast("string"), F.lit("")).cast("bigint").alias("size"),
+        (modified.cast("timestamp") if file_format == "csv" else modified).alias("last_modified"),
+    )
+
+
+def _read_manifest(spark: SparkSession, uri: str) -> dict[str, Any]:
+    with spark_call(f"Reading the inventory manifest {uri}"):
+        text = _reader(spark).format("text").option("wholetext", "true").load(uri).head()
+    try:
+        manifest = json.loads(text[0] if text else "")
+    except ValueError as error:
+        raise PermanentError(f"The inventory manifest {uri} is not JSON: {error}") from error
+    expected = {"sourceBucket": str, "destinationBucket": str, "fileFormat": str, "fileSchema": str, "files": list}
+    found = manifest if isinstance(manifest, dict) else {}
+    wrong = [name for name, kind in expected.items() if not isinstance(found.get(name), kind)]
+    if wrong:
+        raise PermanentError(
+            f"The inventory manifest {uri} has no valid {', '.join(wrong)}; pass a manifest.json of S3 Inventory"
+        )
+    if found["fileFormat"] not in _FORMATS:
+        raise PermanentError(
+            f"The inventory manifest {uri} has the fileFormat {found['fileFormat']!r}, expected {', '.join(_FORMATS)}"
+        )
+    return found
+
+
+def _reader(spark: SparkSession) -> DataFrameReader:
+    # Names are names: neither patterns, nor partition folders to make columns of.
+    return spark.read.option("__globPaths__", "false").option("recursiveFileLookup", "true")

@@ -1,0 +1,410 @@
+"""Which files a table has: listed on S3, listed by Spark, or taken from an inventory (rules 40 to 44).
+
+What holds for every strategy:
+
+- A catalog that knows the partitions says where they lie and what their values are; folders it does not know are not
+  part of the table. Where no catalog does, the files under the root are listed and their paths say the values later.
+- Hidden and empty files are left out, files in subfolders are included.
+- A partition without anything at its location is refused, unless ``ConversionOptions.allow_missing_partitions`` says
+  otherwise. An object store cannot tell an empty folder from one that is not there, and a mistyped location looks the
+  same. A folder marker, or a hidden or empty file, is enough to be there.
+- A table's own root without anything in it is an empty table. Not so in an inventory, which may just not cover it.
+- What cannot be listed, for want of a bucket or of permission, fails the table (rule 54).
+"""
+
+from __future__ import annotations
+
+import os.path
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from airflow_hive_to_delta.core import aws
+from airflow_hive_to_delta.core.errors import (
+    HiveToDeltaError,
+    PartitionError,
+    PermanentError,
+    aws_call,
+    spark_call,
+)
+from airflow_hive_to_delta.core.inventory import check_files_df as check_files_df
+from airflow_hive_to_delta.core.inventory import read_inventory
+from airflow_hive_to_delta.core.models import FILES_SCHEMA, ConversionOptions, ParquetFileInfo, TableInfo
+from airflow_hive_to_delta.core.partition_locations import table_partitions
+from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, check_allowed, is_hidden, parse_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_LOCATIONS_PER_READ = 5_000
+#: Spark makes a task of each 128 MB of listed files, though none is read; more tasks than this only cost time.
+_MOST_TASKS = 200
+_UNREADABLE_NAMES = {"", ".", ".."}
+#: FILES_SCHEMA, as pyarrow says it.
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("modification_time", pa.int64()),
+        ("partition_values", pa.map_(pa.string(), pa.string())),
+    ]
+)
+
+
+class Listing(Protocol):
+    """How the files of a table are found. Write your own by having this one method."""
+
+    def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]: ...
+
+
+class DataFrameListing(ABC):
+    """A listing whose files are a DataFrame (FILES_SCHEMA) from the start, so that the driver need not hold them."""
+
+    @abstractmethod
+    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame: ...
+
+    def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
+        files = self.list_files_df(spark, table, ConversionOptions())
+        with spark_call(f"Listing the files of {table.qualified_name}"):
+            return [ParquetFileInfo(**row.asDict()) for row in files.collect()]
+
+
+class S3Listing(DataFrameListing):
+    """Lists S3 with boto3 from this machine, many requests at a time, each bucket in its own region.
+
+    :param glue_database: the Glue database that knows the tables' partitions, when the tables do not say so themselves.
+    """
+
+    def __init__(self, region: str | None = None, glue_database: str | None = None, max_workers: int = 32) -> None:
+        self.region = region
+        self.glue_database = glue_database
+        self.max_workers = min(max_workers, aws.MAX_CONNECTIONS)
+
+    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
+        places = _places(spark, table, options, self.glue_database, self.region, self.max_workers)
+        for place in places:
+            if place.location.scheme not in S3_SCHEMES:
+                raise PermanentError(
+                    f"{place.what} is at {place.location}, which is not on S3; list it with DatabricksListing"
+                )
+        batches: list[pa.RecordBatch] = []
+        folders = [_Folder(place, f"{place.location.key}/" if place.location.key else "") for place in places]
+        in_paths = table.partition_keys if places and places[0].values is None else []
+        with ThreadPoolExecutor(self.max_workers) as pool:
+
+            def list_all(folders: list[_Folder], one_level: bool) -> list[_Listed]:
+                listed = list(pool.map(lambda folder: self._list(folder, options, one_level), folders))
+                batches.extend(batch for found in listed for batch in found.batches)
+                return listed
+
+            # A root is one folder: go down its partition folders until there are enough to list side by side.
+            for _ in in_paths:
+                if len(folders) < self.max_workers:
+                    folders = [folder for found in list_all(folders, True) for folder in found.folders]
+            listed = list_all(folders, False)
+        missing = [folder.place for folder, found in zip(folders, listed, strict=True) if not found.is_there]
+        _check_missing(table, missing, options)
+        return _from_arrow(spark, pa.Table.from_batches(batches, _ARROW_SCHEMA))
+
+    def _list(self, folder: _Folder, options: ConversionOptions, one_level: bool) -> _Listed:
+        location = folder.place.location
+        base = len(f"{location.key}/") if location.key else 0
+        listed = _Listed()
+        for page in self._pages(folder, options, {"Delimiter": "/"} if one_level else {}):
+            files = []
+            for found in page.get("Contents", []):
+                listed.is_there = True
+                key, size = found["Key"], found["Size"]
+                if not is_data_file(key[base:], size):
+                    continue
+                if not _UNREADABLE_NAMES.isdisjoint(key[base:].split("/")):
+                    raise PermanentError(
+                        f"The key {key!r} in the bucket {location.authority}, of {folder.place.what}, has an empty, "
+                        "'.' or '..' segment, which no Hadoop file system can address. Rename or remove the object"
+                    )
+                path = f"{location.scheme}://{location.authority}/{key}"
+                files.append((path, size, round(found["LastModified"].timestamp() * 1000)))
+            if files:
+                listed.batches.append(_batch(files, folder.place.values))
+            for found in page.get("CommonPrefixes", []):
+                if is_data_file(found["Prefix"][base:], size=1):
+                    listed.folders.append(_Folder(folder.place, found["Prefix"]))
+        return listed
+
+    def _pages(
+        self, folder: _Folder, options: ConversionOptions, delimiter: dict[str, str]
+    ) -> Iterator[dict[str, Any]]:
+        bucket = folder.place.location.authority
+        doing = f"Listing {folder.place.what} at {folder.place.location}"
+        owner = options.expected_bucket_owner
+        try:
+            client = aws.s3_client(bucket, self.region or options.region, owner)
+        except HiveToDeltaError as error:
+            raise type(error)(f"{doing}: {error}") from error
+        pages: Any = client.get_paginator("list_objects_v2")
+        with aws_call(doing):
+            yield from pages.paginate(Bucket=bucket, Prefix=folder.prefix, **delimiter, **aws.owner(owner))
+
+
+class DatabricksListing(DataFrameListing):
+    """Lists with Spark alone, by the session's own credentials. Works in any Spark, on any file system it knows.
+
+    Partitions of a table that came from Glue are asked of Glue, as its discovery was; all else is Spark.
+    """
+
+    def __init__(self, max_workers: int = 8) -> None:
+        self.max_workers = max_workers
+
+    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
+        places = _places(spark, table, options, None, None, self.max_workers)
+        frames = []
+        for start in range(0, len(places), _LOCATIONS_PER_READ):
+            frames.extend(self._read(spark, table, places[start : start + _LOCATIONS_PER_READ], options))
+        if not frames:
+            return spark.createDataFrame([], FILES_SCHEMA)
+        return _data_files(_placed(reduce(lambda a, b: a.union(b), frames).coalesce(_MOST_TASKS), places))
+
+    def _read(
+        self, spark: SparkSession, table: TableInfo, places: Sequence[_Place], options: ConversionOptions
+    ) -> list[DataFrame]:
+        """The files at these places, in one DataFrame; none when no place is there."""
+        try:
+            with spark_call(f"Listing the files of {table.qualified_name}"):
+                return [_spark_listing(spark, [place.location for place in places])]
+        except HiveToDeltaError as error:
+            failure = error
+        # Spark names one place that it cannot list, or none: ask for each.
+        with ThreadPoolExecutor(self.max_workers) as pool:
+            there = list(pool.map(lambda place: _is_there(spark, place), places))
+        if all(there):
+            raise failure
+        _check_missing(table, [place for place, found in zip(places, there, strict=True) if not found], options)
+        left = [place for place, found in zip(places, there, strict=True) if found]
+        return [_spark_listing(spark, [place.location for place in left])] if left else []
+
+
+class InventoryListing(DataFrameListing):
+    """Files of many tables in one DataFrame, such as an S3 Inventory report; each table takes its own.
+
+    The inventory is read once or twice for each table: cache it when there are many.
+
+    :param files_df: what :func:`check_files_df` accepts.
+    :param glue_database: as for :class:`S3Listing`.
+    """
+
+    def __init__(self, files_df: DataFrame, glue_database: str | None = None, region: str | None = None) -> None:
+        self.files = check_files_df(files_df)
+        self.glue_database = glue_database
+        self.region = region
+
+    @classmethod
+    def from_manifest(
+        cls,
+        spark: SparkSession,
+        manifest_uri: str | Sequence[str],
+        glue_database: str | None = None,
+        region: str | None = None,
+    ) -> InventoryListing:
+        """Read S3 Inventory reports by their ``manifest.json``, one for each source bucket. Current versions only."""
+        uris = [manifest_uri] if isinstance(manifest_uri, str) else manifest_uri
+        if not uris:
+            raise PermanentError("manifest_uri is empty, expected the address of a manifest.json of S3 Inventory")
+        reports = [read_inventory(spark, uri) for uri in uris]
+        return cls(reduce(lambda a, b: a.unionByName(b), reports), glue_database, region)
+
+    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
+        places = _places(spark, table, options, self.glue_database, self.region)
+        if not places:
+            return spark.createDataFrame([], FILES_SCHEMA)
+        placed = _placed(self.files.where(_may_be_under(places)), places)
+        if not options.allow_missing_partitions:
+            with spark_call(f"Looking for the files of {table.qualified_name} in the inventory"):
+                there = {row[0] for row in placed.select("place").distinct().collect()}
+            missing = [place for number, place in enumerate(places) if number not in there]
+            if missing and missing[0].values is None:
+                raise PartitionError(
+                    f"The inventory has no file under {missing[0].location}, the root of {table.qualified_name}. Take "
+                    "one that covers it, or pass ConversionOptions(allow_missing_partitions=True) if the table is empty"
+                )
+            _check_missing(table, missing, options)
+        return _data_files(placed)
+
+
+def files_as_df(spark: SparkSession, listing: Listing, table: TableInfo, options: ConversionOptions) -> DataFrame:
+    """The files of a table as a DataFrame in FILES_SCHEMA, from any listing."""
+    if isinstance(listing, DataFrameListing):
+        return listing.list_files_df(spark, table, options)
+    columns: dict[str, list[Any]] = {name: [] for name in _ARROW_SCHEMA.names}
+    for file in listing.list_files(spark, table):
+        columns["path"].append(file.path)
+        columns["size"].append(file.size)
+        columns["modification_time"].append(file.modification_time)
+        columns["partition_values"].append(_pairs(file.partition_values))
+    return _from_arrow(spark, pa.table(columns, schema=_ARROW_SCHEMA))
+
+
+def is_data_file(relative_path: str, size: int) -> bool:
+    """Whether a file is one of the table's, by its path from the place it was listed in (rules 40 and 41).
+
+    True for a path that no Hadoop file system can address: it is to be refused, not passed over.
+    """
+    return size > 0 and not is_hidden("/".join(n for n in relative_path.split("/") if n not in _UNREADABLE_NAMES))
+
+
+class _Place(NamedTuple):
+    """A folder to list: a partition's location, or the table's root."""
+
+    location: Location
+    #: None: they are in the paths.
+    values: dict[str, str | None] | None
+    #: For messages: the partition, or the table.
+    what: str
+
+
+class _Folder(NamedTuple):
+    place: _Place
+    prefix: str
+
+
+@dataclass
+class _Listed:
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    folders: list[_Folder] = field(default_factory=list)
+    is_there: bool = False
+
+
+def _places(
+    spark: SparkSession,
+    table: TableInfo,
+    options: ConversionOptions,
+    glue_database: str | None,
+    region: str | None,
+    max_workers: int = 8,
+) -> list[_Place]:
+    root = parse_location(table.location, f"The location of {table.qualified_name}")
+    check_allowed(root, options.allowed_roots)
+    partitions = table_partitions(
+        spark, table, options, glue_database=glue_database, region=region, max_workers=max_workers
+    )
+    if partitions is None:
+        return [_Place(root, None, f"the table {table.qualified_name}")]
+    return [_Place(p.location, p.values, f"the partition {p.name} of {table.qualified_name}") for p in partitions]
+
+
+def _check_missing(table: TableInfo, missing: Sequence[_Place], options: ConversionOptions) -> None:
+    partitions = [place for place in missing if place.values is not None]
+    if partitions and not options.allow_missing_partitions:
+        shown = "; ".join(f"{place.what} at {place.location}" for place in partitions[:5])
+        raise PartitionError(
+            f"{len(partitions)} partition(s) of {table.qualified_name} have nothing at their location: {shown}. Mend "
+            "or drop them in the metastore, or pass ConversionOptions(allow_missing_partitions=True) if they are empty"
+        )
+
+
+def _from_arrow(spark: SparkSession, files: pa.Table) -> DataFrame:
+    # PySpark takes no Arrow table without a chunk, and is slow with one of very many.
+    return spark.createDataFrame(files.combine_chunks() if files.num_rows else [], FILES_SCHEMA)
+
+
+def _batch(files: list[tuple[str, int, int]], values: dict[str, str | None] | None) -> pa.RecordBatch:
+    columns: list[Sequence[Any]] = [*zip(*files, strict=True), [_pairs(values)] * len(files)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
+
+
+def _pairs(values: dict[str, str | None] | None) -> list[tuple[str, str | None]] | None:
+    """A map in the form pyarrow takes it."""
+    return None if values is None else list(values.items())
+
+
+def _placed(files: DataFrame, places: Sequence[_Place]) -> DataFrame:
+    """Each file with its partition's values, the number of its place, and whether it is data. Other files are left out.
+
+    The innermost place that holds a file is its own; places do not overlap (rule 43).
+    """
+    numbers = {place.location.place: number for number, place in enumerate(places)}
+    values = [_pairs(place.values) for place in places]
+
+    def place_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            kept, placed, is_data = [], [], []
+            for row, (path, size) in enumerate(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), strict=True)):
+                scheme, _, rest = path.partition("://")
+                authority, _, name = rest.partition("/")
+                store = ("s3" if scheme in S3_SCHEMES else scheme, authority)
+                name = f"/{name}"
+                cut = len(name)
+                while (cut := name.rfind("/", 0, cut)) >= 0:
+                    if (number := numbers.get((*store, name[:cut]))) is not None:
+                        kept.append(row)
+                        placed.append(number)
+                        is_data.append(is_data_file(name[cut + 1 :], size))
+                        break
+            taken = batch.take(pa.array(kept, pa.int64()))
+            yield pa.RecordBatch.from_arrays(
+                [
+                    *(taken[field.name].cast(field.type) for field in list(_ARROW_SCHEMA)[:3]),
+                    pa.array([values[number] for number in placed], _ARROW_SCHEMA.field("partition_values").type),
+                    pa.array(placed, pa.int32()),
+                    pa.array(is_data, pa.bool_()),
+                ],
+                names=[*_ARROW_SCHEMA.names, "place", "is_data"],
+            )
+
+    return files.mapInArrow(place_files, f"{FILES_SCHEMA}, place int, is_data boolean")
+
+
+def _data_files(placed: DataFrame) -> DataFrame:
+    return placed.where("is_data").select(*_ARROW_SCHEMA.names)
+
+
+def _may_be_under(places: Sequence[_Place]) -> Column:
+    """A cheap first cut of an inventory: one prefix for each bucket, so that few files reach :func:`_placed`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    paths: dict[tuple[str, str], list[str]] = {}
+    for place in places:
+        scheme, authority, path = place.location.place
+        paths.setdefault((scheme, authority), []).append(path or "/")
+    spelt = F.regexp_replace("path", "^s3[an]://", "s3://")
+    prefixes = (f"{scheme}://{authority}{os.path.commonpath(found)}" for (scheme, authority), found in paths.items())
+    return reduce(lambda a, b: a | b, map(spelt.startswith, prefixes))
+
+
+def _spark_listing(spark: SparkSession, locations: Sequence[Location]) -> DataFrame:
+    """What Spark finds at these places, in FILES_SCHEMA. Contents are not read."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found = (
+        spark.read.format("binaryFile")
+        .option("recursiveFileLookup", "true")
+        # Names are names: `{`, `[`, `*` and `?` in them are no patterns.
+        .option("__globPaths__", "false")
+        # Twice, for a folder that a stream wrote: of a single path Spark would read what its `_spark_metadata` lists.
+        .load([str(location) for location in [*locations, locations[0]]])
+    )
+    return check_files_df(
+        found.select(
+            F.col("path").alias("file_path"),
+            F.col("length").alias("size"),
+            F.col("modificationTime").alias("last_modified"),
+        )
+    )
+
+
+def _is_there(spark: SparkSession, place: _Place) -> bool:
+    from pyspark.errors import AnalysisException
+
+    with spark_call(f"Listing {place.what} at {place.location}"):
+        try:
+            _spark_listing(spark, [place.location])
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return False
+            raise
+    return True

@@ -1,0 +1,251 @@
+"""Schema and statistics by Spark's own reader, for platforms whose Python workers cannot reach the storage.
+
+The schema comes from Spark's schema merge, the statistics from one aggregation per batch of files, by the same rules
+as those from footers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from airflow_hive_to_delta.core.adds import DESCRIBED_ARROW, place
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, SchemaError, TransientError
+from airflow_hive_to_delta.core.paths import Location, parse_location
+from airflow_hive_to_delta.core.schema import build_delta_schema_from_spark
+from airflow_hive_to_delta.core.schema_merge import Evidence
+from airflow_hive_to_delta.core.statistics import (
+    LeafStatistics,
+    TableLeaf,
+    date_bound,
+    decimal_bound,
+    float_bound,
+    integer_bound,
+    string_bound,
+    timestamp_bound,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+
+    from airflow_hive_to_delta.core.models import ConversionOptions
+
+_SCANNED_SCHEMA = "key string, scanned_time bigint, scanned_rows bigint, scanned_statistics string"
+_SCANNED_ARROW = pa.schema(
+    [
+        ("key", pa.string()),
+        ("scanned_time", pa.int64()),
+        ("scanned_rows", pa.int64()),
+        ("scanned_statistics", pa.string()),
+    ]
+)
+
+
+@dataclass
+class FilePlacer:
+    """The function for ``mapInArrow`` that finds each file's place in the table without opening it."""
+
+    root: str
+    partition_types: dict[str, str]
+    options: ConversionOptions
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        root = parse_location(self.root)
+        for batch in batches:
+            files = batch.to_pylist(maps_as_pydicts="strict")
+            rows = [row for row in (self._row(file, root) for file in files) if row is not None]
+            yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW)
+
+    def _row(self, file: dict[str, Any], root: Location) -> dict[str, Any] | None:
+        row = {"path": file["path"], "size": file["size"], "modification_time": file["modification_time"]}
+        try:
+            placed = place(file, root, self.partition_types, self.options)
+        except HiveToDeltaError as error:
+            return row | {"error": str(error), "retryable": isinstance(error, TransientError)}
+        if placed is None:
+            return None
+        row["add_path"] = placed.add_path
+        row["partition_values"] = json.dumps(placed.partition_values or {})
+        row["key"] = str(_place(file["path"]))
+        row["folder_keys"] = json.dumps(placed.folder_keys) if placed.folder_keys else None
+        return row
+
+
+def merged_evidence(spark: SparkSession, frame: DataFrame, batch_size: int) -> Evidence:
+    """What the files say about the columns, by Spark's schema merge over every batch of them."""
+    from pyspark.errors import PySparkException
+
+    merged: Evidence | None = None
+    for paths in _batches(frame, batch_size):
+        try:
+            schema = _reader(spark).option("mergeSchema", "true").parquet(*paths).schema
+        except PySparkException as error:
+            raise SchemaError(f"Spark cannot merge the schemas of the files from {paths[0]} on: {error}") from error
+        evidence = Evidence.of_file(build_delta_schema_from_spark(schema), paths[0])
+        merged = evidence if merged is None else merged.merge(evidence)
+    assert merged is not None, "called with files"
+    return merged
+
+
+def with_statistics(
+    spark: SparkSession, frame: DataFrame, schema: Mapping[str, Any], leaves: Sequence[TableLeaf], batch_size: int
+) -> DataFrame:
+    """The described files with rows and statistics from one aggregation per batch of files."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StructType
+
+    read_schema = {"type": "struct", "fields": _pruned(schema["fields"], {leaf.path for leaf in leaves}, ())}
+    types = [_type_at(read_schema, leaf.path) for leaf in leaves]
+    spark_schema = StructType.fromJson(read_schema)
+    scanned = [
+        _aggregated(_reader(spark).schema(spark_schema).parquet(*paths), leaves, types)
+        for paths in _batches(frame, batch_size)
+    ]
+    summaries = reduce(lambda one, other: one.unionAll(other), scanned).mapInArrow(
+        ScanSummariser([delta_type if leaf.bounds else None for leaf, delta_type in zip(leaves, types, strict=True)]),
+        _SCANNED_SCHEMA,
+    )
+    # A file that the scan says nothing about has no rows: its statistics are left out rather than guessed.
+    return frame.join(summaries, "key", "left").select(
+        *("path", "size", "add_path", "partition_values", "key", "folder_keys", "error", "retryable"),
+        F.coalesce("modification_time", "scanned_time", F.lit(0)).alias("modification_time"),
+        F.col("scanned_rows").alias("rows"),
+        F.lit(json.dumps(read_schema)).alias("file_schema"),
+        F.col("scanned_statistics").alias("leaf_statistics"),
+    )
+
+
+@dataclass
+class ScanSummariser:
+    """The function for ``mapInArrow`` that turns aggregates into bounds, by the rules for statistics."""
+
+    #: Delta type of every leaf; None where it gets no bounds.
+    types: Sequence[str | None]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [
+                {
+                    "key": str(_place(unquote(file["file_path"]))),
+                    "scanned_time": file["modified"],
+                    "scanned_rows": file["rows"],
+                    "scanned_statistics": json.dumps(list(self._leaves(file))),
+                }
+                for file in batch.to_pylist()
+            ]
+            yield pa.RecordBatch.from_pylist(rows, schema=_SCANNED_ARROW)
+
+    def _leaves(self, file: dict[str, Any]) -> Iterator[LeafStatistics]:
+        leaves = zip(self.types, file["lowest"], file["highest"], file["nans"], file["nulls"], strict=True)
+        for delta_type, lowest, highest, nans, nulls in leaves:
+            if delta_type is None or lowest is None or nans:
+                yield None, None, nulls
+            else:
+                yield _bound(delta_type, lowest, upper=False), _bound(delta_type, highest, upper=True), nulls
+
+
+def _aggregated(data: DataFrame, leaves: Sequence[TableLeaf], types: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [F.col(".".join(f"`{name.replace('`', '``')}`" for name in leaf.path)) for leaf in leaves]
+    plain = F.array().cast("array<string>")
+    lowest = [_as_text(F.min(c), t) for c, t in zip(columns, types, strict=True)]
+    highest = [_as_text(F.max(c), t) for c, t in zip(columns, types, strict=True)]
+    nans = [
+        F.max(F.isnan(c)) if t in ("float", "double") else F.lit(False)  # noqa: FBT003
+        for c, t in zip(columns, types, strict=True)
+    ]
+    nulls = [F.count(F.when(c.isNull(), 1)) for c in columns]
+    return data.groupBy(F.col("_metadata.file_path").alias("file_path")).agg(
+        F.max(F.unix_millis("_metadata.file_modification_time")).alias("modified"),
+        F.count(F.lit(1)).alias("rows"),
+        (F.array(*lowest) if columns else plain).alias("lowest"),
+        (F.array(*highest) if columns else plain).alias("highest"),
+        (F.array(*nans) if columns else F.array().cast("array<boolean>")).alias("nans"),
+        (F.array(*nulls) if columns else F.array().cast("array<bigint>")).alias("nulls"),
+    )
+
+
+def _as_text(value: Column, delta_type: str) -> Column:
+    """A bound on its way out of the JVM: text that holds the value exactly, null for types without bounds."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    match delta_type:
+        case "string":
+            return F.hex(value)
+        case "date":
+            return F.unix_date(value).cast("string")
+        case "timestamp":
+            return F.unix_micros(value).cast("string")
+        case "timestamp_ntz":
+            epoch = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
+            return F.timestamp_diff("MICROSECOND", epoch, value).cast("string")
+        case "float" | "double":
+            return value.cast("double").cast("string")
+        case "boolean" | "binary":
+            return F.lit(None).cast("string")
+    return value.cast("string")
+
+
+def _bound(delta_type: str, text: str, *, upper: bool) -> str | None:
+    match delta_type:
+        case "string":
+            return string_bound(bytes.fromhex(text), upper=upper)
+        case "date":
+            return date_bound(int(text))
+        case "timestamp" | "timestamp_ntz":
+            return timestamp_bound(int(text) // 1000, utc=delta_type == "timestamp")
+        case "float" | "double":
+            return float_bound(float(text), upper=upper)
+        case "byte" | "short" | "integer" | "long":
+            return integer_bound(int(text))
+    sign, digits, exponent = Decimal(text).as_tuple()
+    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
+    scale = -int(exponent)
+    return decimal_bound(unscaled, scale) if scale >= 0 else decimal_bound(unscaled * 10**-scale, 0)
+
+
+def _reader(spark: SparkSession) -> DataFrameReader:
+    # Paths are names, not patterns; and a recursive look-up keeps Spark from reading columns out of folder names.
+    return spark.read.option("__globPaths__", "false").option("recursiveFileLookup", "true")
+
+
+def _batches(frame: DataFrame, batch_size: int) -> Iterator[list[str]]:
+    paths = (row.path for row in frame.select("path").toLocalIterator())
+    while batch := list(islice(paths, batch_size)):
+        yield batch
+
+
+def _place(path: str) -> Location:
+    return Location(*parse_location(path).place)
+
+
+def _pruned(
+    fields: Sequence[Mapping[str, Any]], paths: set[tuple[str, ...]], above: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """The fields that lead to the given leaves, without their metadata, which Spark would act on."""
+    kept = []
+    for field in fields:
+        path = (*above, field["name"])
+        kind = field["type"]
+        if path not in paths and isinstance(kind, dict) and kind["type"] == "struct":
+            kind = {"type": "struct", "fields": _pruned(kind["fields"], paths, path)}
+            if not kind["fields"]:
+                continue
+        elif path not in paths:
+            continue
+        kept.append({"name": field["name"], "type": kind, "nullable": True, "metadata": {}})
+    return kept
+
+
+def _type_at(schema: Mapping[str, Any], path: tuple[str, ...]) -> str:
+    field = next(field for field in schema["fields"] if field["name"] == path[0])
+    return str(field["type"]) if len(path) == 1 else _type_at(field["type"], path[1:])

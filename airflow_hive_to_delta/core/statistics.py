@@ -1,0 +1,223 @@
+"""Statistics for data skipping (rules 31 to 38): an omitted one costs time, a wrong one loses rows.
+
+A *bound* is a minimum or maximum as JSON text. Bounds are made per leaf column of one file, and put together into
+``add.stats`` once the table's schema is known.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: Leaf columns that get statistics unless the table's properties say otherwise (rule 32).
+INDEXED_COLUMNS = 32
+STRING_PREFIX = 32
+
+# Before this day writers disagree about the calendar, so its bounds may be days off (rule 36).
+_GREGORIAN = dt.date(1582, 10, 15)
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_EPOCH = dt.datetime(1970, 1, 1)
+
+#: Minimum, maximum and null count of a leaf; each None when it is not known.
+LeafStatistics = tuple[str | None, str | None, int | None]
+
+
+def integer_bound(value: int) -> str:
+    return str(value)
+
+
+def decimal_bound(unscaled: int, scale: int) -> str:
+    """Exactly, from the unscaled integer (rule 35)."""
+    sign, digits = ("-" if unscaled < 0 else ""), str(abs(unscaled)).rjust(scale + 1, "0")
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+
+
+def float_bound(value: float, *, upper: bool) -> str | None:
+    """None for NaN and infinities, which JSON does not have. Both zeros are one value, so the bound takes in both."""
+    if value == 0:
+        return "0.0" if upper else "-0.0"
+    return None if value != value or value in (float("inf"), float("-inf")) else repr(value)
+
+
+def date_bound(days: int) -> str | None:
+    try:
+        day = dt.date.fromordinal(_EPOCH_DAY + days)
+    except (ValueError, OverflowError):
+        return None
+    return None if day < _GREGORIAN else f'"{day.isoformat()}"'
+
+
+def timestamp_bound(millis: int, *, utc: bool) -> str | None:
+    """Cut down to milliseconds, before 1970 too; readers widen the maximum by one (rule 34)."""
+    try:
+        moment = _EPOCH + dt.timedelta(milliseconds=millis)
+    except OverflowError:
+        return None
+    if moment.date() < _GREGORIAN:
+        return None
+    return f'"{moment.isoformat(timespec="milliseconds")}{"Z" if utc else ""}"'
+
+
+def string_bound(value: bytes | str, *, upper: bool) -> str | None:
+    """A prefix of 32 UTF-16 units; a cut maximum gets a tie-breaker that sorts after all it hides (rule 33)."""
+    try:
+        text = value if isinstance(value, str) else value.decode()
+    except UnicodeDecodeError:
+        return None
+    cut, units = 0, 0
+    for character in text:
+        units += 2 if ord(character) > 0xFFFF else 1
+        if units > STRING_PREFIX:
+            break
+        cut += 1
+    if cut == len(text):
+        return json.dumps(text)
+    if not upper:
+        return json.dumps(text[:cut])
+    hidden = ord(text[cut])
+    if hidden == 0x10FFFF:
+        return None
+    return json.dumps(text[:cut] + ("\x7f" if hidden < 0x7F else "\U0010ffff"))
+
+
+@dataclass(frozen=True)
+class TableLeaf:
+    """A column of the table that may have statistics, by its path of names."""
+
+    path: tuple[str, ...]
+    #: False for ``char(n)``, whose readers pad values that the file holds unpadded.
+    bounds: bool
+
+
+def indexed_leaves(
+    schema: Mapping[str, Any], partition_columns: Sequence[str], properties: Mapping[str, str]
+) -> list[TableLeaf]:
+    """The columns that get statistics: the first 32, or what the table's properties say (rule 32)."""
+    partitions = {name.lower() for name in partition_columns}
+    fields = [field for field in schema["fields"] if field["name"].lower() not in partitions]
+    leaves = list(_leaves(fields, ()))
+    wanted = properties.get("delta.dataSkippingStatsColumns")
+    if wanted is not None:
+        chosen = [tuple(part.lower() for part in name) for name in _column_names(wanted)]
+        leaves = [x for x in leaves if any(tuple(p.lower() for p in x[0].path[: len(c)]) == c for c in chosen)]
+    else:
+        most = int(properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
+        leaves = leaves if most < 0 else leaves[:most]
+    # An array or a map counts as one column, though it gets no statistics.
+    return [leaf for leaf, simple in leaves if simple]
+
+
+class StatisticsWriter:
+    """Puts the leaves of one file together into ``add.stats``, for every layout that files of the table have."""
+
+    def __init__(self, leaves: Sequence[TableLeaf]) -> None:
+        self._leaves = leaves
+        self._plans: dict[str, list[tuple[TableLeaf, int | None]]] = {}
+
+    def write(self, file_schema: str, leaf_statistics: Sequence[LeafStatistics | None], rows: int) -> str:
+        """``file_schema`` is the JSON of the file's own schema: leaves are matched by position (rule 38)."""
+        lower: dict[str, Any] = {}
+        upper: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
+        for leaf, position in self._plan(file_schema):
+            if position is None:
+                # The file has no such column, so it reads as null in every row (rule 30).
+                _put(nulls, leaf.path, str(rows))
+                continue
+            found = leaf_statistics[position]
+            if found is None:
+                continue
+            minimum, maximum, null_count = found
+            if null_count is not None:
+                _put(nulls, leaf.path, str(null_count))
+            if leaf.bounds and minimum is not None and maximum is not None:
+                _put(lower, leaf.path, minimum)
+                _put(upper, leaf.path, maximum)
+        return (
+            f'{{"numRecords":{rows},"minValues":{_object(lower)},"maxValues":{_object(upper)},'
+            f'"nullCount":{_object(nulls)}}}'
+        )
+
+    def _plan(self, file_schema: str) -> list[tuple[TableLeaf, int | None]]:
+        if file_schema not in self._plans:
+            positions = dict(_positions(json.loads(file_schema)["fields"], (), [0]))
+            self._plans[file_schema] = [
+                (leaf, positions.get(tuple(name.lower() for name in leaf.path))) for leaf in self._leaves
+            ]
+        return self._plans[file_schema]
+
+
+def _leaves(
+    fields: Sequence[Mapping[str, Any]], above: tuple[str, ...], *, char: bool = False
+) -> Iterator[tuple[TableLeaf, bool]]:
+    for field in fields:
+        path = (*above, field["name"])
+        is_char = char or "char" in field.get("metadata", {}).get("__CHAR_VARCHAR_TYPE_STRING", "").replace(
+            "varchar", ""
+        )
+        kind = field["type"]
+        if isinstance(kind, dict) and kind["type"] == "struct":
+            yield from _leaves(kind["fields"], path, char=is_char)
+        else:
+            yield TableLeaf(path, bounds=not is_char), isinstance(kind, str)
+
+
+def _positions(
+    fields: Sequence[Mapping[str, Any]], above: tuple[str, ...], counter: list[int]
+) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The position of every leaf that is not inside a list or a map, by its lower-cased path."""
+    for field in fields:
+        path = (*above, field["name"].lower())
+        kind = field["type"]
+        if isinstance(kind, dict) and kind["type"] == "struct":
+            yield from _positions(kind["fields"], path, counter)
+        else:
+            yield path, counter[0]
+            counter[0] += _width(kind)
+
+
+def _width(kind: Any) -> int:
+    if isinstance(kind, str):
+        return 1
+    if kind["type"] == "array":
+        return _width(kind["elementType"])
+    if kind["type"] == "map":
+        return _width(kind["keyType"]) + _width(kind["valueType"])
+    return sum(_width(field["type"]) for field in kind["fields"])
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: str) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def _object(tree: Mapping[str, Any]) -> str:
+    members = (f"{json.dumps(k)}:{v if isinstance(v, str) else _object(v)}" for k, v in tree.items())
+    return "{" + ",".join(members) + "}"
+
+
+def _column_names(text: str) -> Iterator[tuple[str, ...]]:
+    """The names in ``delta.dataSkippingStatsColumns``: separated by commas, dotted, in backticks where odd."""
+    name: list[str] = []
+    part, quoted, i = "", False, 0
+    while i < len(text):
+        character = text[i]
+        if character == "`" and quoted and text[i + 1 : i + 2] == "`":
+            part, i = part + "`", i + 1
+        elif character == "`":
+            quoted = not quoted
+        elif character in ".," and not quoted:
+            name.append(part.strip())
+            part = ""
+            if character == ",":
+                yield tuple(name)
+                name = []
+        else:
+            part += character
+        i += 1
+    if part.strip() or name:
+        yield (*name, part.strip())

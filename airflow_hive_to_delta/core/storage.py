@@ -1,0 +1,415 @@
+"""The storage of a table's log: put-if-absent, read, list; on S3, on local disk and on Hadoop file systems.
+
+Only entries of ``_delta_log`` pass through here, never a data file. Nothing here overwrites anything (rule 2).
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from airflow_hive_to_delta.core import aws
+from airflow_hive_to_delta.core.errors import (
+    AccessDeniedError,
+    HiveToDeltaError,
+    MissingError,
+    PermanentError,
+    TransientError,
+    aws_call,
+    of_aws,
+)
+from airflow_hive_to_delta.core.models import ConversionOptions
+from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MEBIBYTE = 1024 * 1024
+#: Entries up to this size go to S3 in one request, held in memory so that it can be sent again.
+MULTIPART_OVER = 64 * MEBIBYTE
+
+
+class Storage(Protocol):
+    """Where log entries are kept."""
+
+    def put_if_absent(self, path: Location, source: BinaryIO) -> bool:
+        """Write all of ``source``, a seekable local file. False: something is there already, and is left as it is.
+
+        Readers see the whole entry or none. ``TransientError``: whether it was written is not known.
+        """
+
+    def open(self, path: Location) -> BinaryIO:
+        """Read an entry from its beginning, as a stream. ``MissingError``: there is none."""
+
+    def size(self, path: Location) -> int:
+        """The size of an entry in bytes. ``MissingError``: there is none."""
+
+    def list_names(self, folder: Location) -> list[str]:
+        """The names directly in a folder, folders with a trailing ``/``. Empty when the folder is absent."""
+
+
+def storage_for(location: Location, spark: SparkSession | None, options: ConversionOptions) -> Storage:
+    """The storage that a location lies on. Only a Hadoop file system (HDFS, ABFS, GCS) needs the Spark session."""
+    if location.scheme in S3_SCHEMES:
+        return S3Storage(options)
+    if location.scheme == "file":
+        return LocalStorage()
+    return HadoopStorage(spark)
+
+
+class S3Storage:
+    """S3 through boto3, with conditional writes (rule 2), the bucket's owner and the KMS key (rule 54)."""
+
+    def __init__(self, options: ConversionOptions, *, multipart_over: int = MULTIPART_OVER) -> None:
+        self._region = options.region
+        self._expected_owner = options.expected_bucket_owner
+        self._owner = aws.owner(options.expected_bucket_owner)
+        self._encryption = (
+            {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": options.sse_kms_key_id} if options.sse_kms_key_id else {}
+        )
+        self._multipart_over = multipart_over
+
+    def put_if_absent(self, path: Location, source: BinaryIO) -> bool:
+        doing = f"Writing {path}"
+        size = _size_of(source)
+        upload = self._put if size <= self._multipart_over else self._put_in_parts
+        for attempt in range(_CONFLICT_TRIES):
+            source.seek(0)
+            try:
+                upload(self._client(path), path, source, size)
+            except ClientError as error:
+                code, status = _answer(error)
+                if status == 412:
+                    return False
+                if code == "NoSuchUpload":
+                    # The upload was completed by a request whose answer was lost, or aborted by somebody else.
+                    raise TransientError(f"{doing}: the multipart upload is gone; it may have succeeded") from error
+                if status == 501:
+                    raise PermanentError(
+                        f"{doing}: {code}: this S3 endpoint does not know conditional writes (If-None-Match), and "
+                        "without them a log entry could be overwritten. Use a storage that has them"
+                    ) from error
+                if status != 409:
+                    raise of_aws(error, doing) from error
+                # Somebody writes the same key at this moment: nothing of ours landed, so upload it again (rule 2).
+                time.sleep(0.05 * 2**attempt)
+            except BotoCoreError as error:
+                raise of_aws(error, doing) from error
+            else:
+                return True
+        raise TransientError(
+            f"{doing}: others were writing the same entry in each of {_CONFLICT_TRIES} tries; try again later"
+        )
+
+    def open(self, path: Location) -> BinaryIO:
+        doing = f"Reading {path}"
+        with aws_call(doing):
+            body = self._client(path).get_object(Bucket=path.authority, Key=path.key, **self._owner)["Body"]
+
+        def read(count: int) -> bytes:
+            with aws_call(doing):
+                return bytes(body.read(count))
+
+        return _stream(read, body.close)
+
+    def size(self, path: Location) -> int:
+        with aws_call(f"Looking for {path}"):
+            head = self._client(path).head_object(Bucket=path.authority, Key=path.key, **self._owner)
+        return int(head["ContentLength"])
+
+    def list_names(self, folder: Location) -> list[str]:
+        prefix = f"{folder.key}/"
+        names = []
+        with aws_call(f"Listing {folder}"):
+            pages = self._client(folder).get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=folder.authority, Prefix=prefix, Delimiter="/", **self._owner):
+                names += [entry["Key"][len(prefix) :] for entry in page.get("Contents", [])]
+                names += [entry["Prefix"][len(prefix) :] for entry in page.get("CommonPrefixes", [])]
+        return [name for name in names if name]  # the folder's own marker has no name
+
+    def _client(self, path: Location) -> Any:
+        return aws.s3_client(path.authority, self._region, self._expected_owner)
+
+    def _put(self, client: Any, path: Location, source: BinaryIO, _size: int) -> None:
+        # Bytes, not the file: the client sends them again by itself when a connection breaks.
+        client.put_object(
+            Bucket=path.authority,
+            Key=path.key,
+            Body=source.read(),
+            IfNoneMatch="*",
+            **self._owner,
+            **self._encryption,
+        )
+
+    def _put_in_parts(self, client: Any, path: Location, source: BinaryIO, size: int) -> None:
+        where = {"Bucket": path.authority, "Key": path.key, **self._owner}
+        where["UploadId"] = client.create_multipart_upload(**where, **self._encryption)["UploadId"]
+        try:
+            parts: list[dict[str, Any]] = []
+            part_size = max(_PART_SIZE, -(-size // _MAX_PARTS))
+            while part := source.read(part_size):
+                number = len(parts) + 1
+                answer = client.upload_part(**where, PartNumber=number, Body=part)
+                # The checksums that the client added by default have to be named again when completing.
+                checksums = {name: answer[name] for name in _CHECKSUMS if name in answer}
+                parts.append({"PartNumber": number, "ETag": answer["ETag"], **checksums})
+            client.complete_multipart_upload(**where, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+        except BaseException:
+            # What failed first is what the caller must hear of, whether or not the parts can be given up.
+            with suppress(ClientError, BotoCoreError):
+                client.abort_multipart_upload(**where)
+            raise
+
+
+class LocalStorage:
+    """Files on this machine. An entry appears whole, by a hard link, and survives a power cut (rule 3)."""
+
+    def put_if_absent(self, path: Location, source: BinaryIO) -> bool:
+        target = Path(path.path)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        with _os_call(f"Writing {path}", missing=TransientError):  # another writer took the empty folder away
+            made = _make_folders(target.parent)
+            try:
+                # Not tempfile: its files can be read by their owner only, and so could the entry.
+                with os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "wb") as file:
+                    _copy(source, file.write)
+                    file.flush()
+                    os.fsync(file.fileno())
+                try:
+                    os.link(temporary, target)
+                except FileExistsError:
+                    return False
+                for folder in (target.parent, *(folder.parent for folder in made)):
+                    _sync_folder(folder)
+                return True
+            finally:
+                temporary.unlink(missing_ok=True)
+                for folder in made:
+                    with suppress(OSError):  # not empty: an entry is in it, ours or that of another writer
+                        folder.rmdir()
+
+    def open(self, path: Location) -> BinaryIO:
+        with _os_call(f"Reading {path}"):
+            return Path(path.path).open("rb")
+
+    def size(self, path: Location) -> int:
+        with _os_call(f"Looking for {path}"):
+            return Path(path.path).stat().st_size
+
+    def list_names(self, folder: Location) -> list[str]:
+        with _os_call(f"Listing {folder}"):
+            try:
+                with os.scandir(folder.path) as entries:
+                    return [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
+            except FileNotFoundError:
+                return []
+
+
+class HadoopStorage:
+    """The file systems of the session's JVM: HDFS, ViewFs, ABFS, WASB, GCS, DBFS. The only use of a JVM in the core.
+
+    As in Delta's own log stores: an exclusive ``create`` would show readers half a file, so an entry is written beside
+    its place and renamed into it. ``FileContext.rename`` without ``OVERWRITE`` fails on an existing target, in the name
+    node on HDFS and by a conditional request on ABFS. On Google's storage a rename is a copy, but an exclusive
+    ``create`` is conditional and its object appears when it is closed. DBFS promises neither; it is treated alike, and
+    reading the entry back (rule 5) is its only guard.
+    """
+
+    def __init__(self, spark: SparkSession | None) -> None:
+        jvm = getattr(spark, "_jvm", None)
+        if spark is None or jvm is None:
+            raise PermanentError(
+                "This location needs a Hadoop file system, and the Spark session gives no access to its JVM (Spark "
+                "Connect and Databricks serverless have none). Run the conversion as a job on the cluster itself, or "
+                "give the table a location on S3"
+            )
+        self._jvm: Any = jvm
+        self._conf = spark._jsparkSession.sessionState().newHadoopConf()
+
+    def put_if_absent(self, path: Location, source: BinaryIO) -> bool:
+        target = self._path(path)
+        try:
+            with _jvm_call(f"Writing {path}"):
+                if path.scheme in _CREATE_IS_CONDITIONAL:
+                    self._create(target, source)
+                else:
+                    self._create_and_rename(target, source)
+        except _AlreadyThereError:
+            return False
+        return True
+
+    def open(self, path: Location) -> BinaryIO:
+        doing = f"Reading {path}"
+        target = self._path(path)
+        with _jvm_call(doing):
+            opened = target.getFileSystem(self._conf).open(target)
+
+        def read(count: int) -> bytes:
+            with _jvm_call(doing):
+                return bytes(opened.readNBytes(count))
+
+        return _stream(read, opened.close)
+
+    def size(self, path: Location) -> int:
+        target = self._path(path)
+        with _jvm_call(f"Looking for {path}"):
+            return int(target.getFileSystem(self._conf).getFileStatus(target).getLen())
+
+    def list_names(self, folder: Location) -> list[str]:
+        target = self._path(folder)
+        try:
+            with _jvm_call(f"Listing {folder}"):
+                found = target.getFileSystem(self._conf).listStatus(target)
+                return [f"{s.getPath().getName()}{'/' if s.isDirectory() else ''}" for s in found]
+        except MissingError:
+            return []
+
+    def _path(self, path: Location) -> Any:
+        # Scheme, authority and path apart: one string would be parsed, and a name can look like a URI.
+        return self._jvm.org.apache.hadoop.fs.Path(path.scheme, path.authority or None, path.path or "/")
+
+    def _create(self, target: Any, source: BinaryIO) -> None:
+        # Not closed when writing fails: closing is what would publish the half that was written.
+        stream = target.getFileSystem(self._conf).create(target, False)
+        _copy(source, stream.write)
+        stream.close()
+
+    def _create_and_rename(self, target: Any, source: BinaryIO) -> None:
+        hadoop = self._jvm.org.apache.hadoop.fs
+        files = target.getFileSystem(self._conf)
+        folder = target.getParent()
+        temporary = hadoop.Path(folder, f".{target.getName()}.{uuid.uuid4().hex}.tmp")
+        made = not files.exists(folder)
+        files.mkdirs(folder)
+        try:
+            stream = files.create(temporary, False)
+            try:
+                _copy(source, stream.write)
+            finally:
+                stream.close()
+            no_options = self._jvm.java.lang.reflect.Array.newInstance(
+                self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename"), 0
+            )
+            hadoop.FileContext.getFileContext(target.toUri(), self._conf).rename(temporary, target, no_options)
+        finally:
+            files.delete(temporary, False)
+            if made and not len(files.listStatus(folder)):
+                files.delete(folder, False)
+
+
+_CONFLICT_TRIES = 5
+_PART_SIZE = 16 * MEBIBYTE
+_MAX_PARTS = 10_000
+_CHECKSUMS = ("ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256")
+_CREATE_IS_CONDITIONAL = {"gs", "dbfs"}
+
+
+class _AlreadyThereError(HiveToDeltaError):
+    pass
+
+
+class _Stream(io.RawIOBase):
+    def __init__(self, read: Callable[[int], bytes], close: Callable[[], None]) -> None:
+        self._read, self._close = read, close
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return b"".join(iter(lambda: self._read(MEBIBYTE), b""))  # the inherited one reads 8 KiB at a time
+
+    def close(self) -> None:
+        if not self.closed:
+            self._close()
+        super().close()
+
+
+def _stream(read: Callable[[int], bytes], close: Callable[[], None]) -> BinaryIO:
+    return io.BufferedReader(_Stream(read, close), MEBIBYTE)
+
+
+def _size_of(source: BinaryIO) -> int:
+    return source.seek(0, os.SEEK_END)
+
+
+def _copy(source: BinaryIO, write: Callable[[bytes], object]) -> None:
+    source.seek(0)
+    while chunk := source.read(MEBIBYTE):
+        write(chunk)
+
+
+def _answer(error: ClientError) -> tuple[str, int]:
+    response: Any = error.response
+    return str(response["Error"].get("Code", "")), int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those above it; which ones were made, the deepest first."""
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    made: list[Path] = []
+    for each in reversed(missing):
+        with suppress(FileExistsError):  # another writer was faster, so it is not ours to take away again
+            each.mkdir()
+            made.insert(0, each)
+    return made
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _os_call(doing: str, missing: type[HiveToDeltaError] = MissingError) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise missing(f"{doing}: {error.strerror}") from error
+    except OSError as error:
+        message = f"{doing}: {error.strerror or error}"
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise AccessDeniedError(f"{message}. Give this user access to a file system that has hard links") from error
+        if error.errno in {errno.ENOTDIR, errno.EISDIR, errno.ENOTSUP, errno.ENAMETOOLONG, errno.ELOOP}:
+            raise PermanentError(message) from error
+        raise TransientError(message) from error
+
+
+@contextmanager
+def _jvm_call(doing: str) -> Iterator[None]:
+    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        name = str(error.java_exception.getClass().getSimpleName())
+        message = f"{doing}: {name}: {error.java_exception.getMessage()}"
+        if name == "FileAlreadyExistsException":
+            raise _AlreadyThereError(message) from error
+        if name in {"FileNotFoundException", "NoSuchFileException"}:
+            raise MissingError(message) from error
+        if name in {"AccessControlException", "AccessDeniedException"}:
+            raise AccessDeniedError(f"{message}. Grant this identity access, or run with another one") from error
+        if name == "UnsupportedFileSystemException" or "ClassNotFoundException" in message:
+            raise PermanentError(f"{message}. Put the file system's jar on the cluster") from error
+        raise TransientError(message) from error
+    except (Py4JError, PySparkException) as error:
+        kind = PermanentError if isinstance(error, PySparkException) else TransientError
+        raise kind(f"{doing}: {error}") from error

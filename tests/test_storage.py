@@ -1,0 +1,295 @@
+"""Put-if-absent, reading and listing of log entries, on each storage."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+
+from airflow_hive_to_delta.core import aws, storage
+from airflow_hive_to_delta.core.errors import AccessDeniedError, MissingError, PermanentError, TransientError
+from airflow_hive_to_delta.core.models import ConversionOptions
+from airflow_hive_to_delta.core.paths import Location, parse_location
+from airflow_hive_to_delta.core.storage import HadoopStorage, LocalStorage, S3Storage, Storage, storage_for
+
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.fixture(params=["s3", "local", "hadoop"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Storage, Location]:
+    """A storage and a folder on it that does not exist yet."""
+    if request.param == "s3":
+        root = f"s3://{request.getfixturevalue('bucket')}/a b/t'1%20"
+        return S3Storage(ConversionOptions()), parse_location(root)
+    found = LocalStorage() if request.param == "local" else HadoopStorage(request.getfixturevalue("spark"))
+    return found, parse_location(f"{tmp_path}/a b/t'1%20")
+
+
+@pytest.fixture
+def on_send(bucket: str) -> Iterator[Callable[..., None]]:
+    """Register a handler on what the client of the bucket sends: it sees the request, and may answer it."""
+    events = aws.s3_client(bucket).meta.events
+    registered: list[tuple[str, Any]] = []
+
+    def register(operation: str, handler: Any) -> None:
+        name = f"before-send.s3.{operation}" if operation else "before-send.s3"
+        events.register(name, handler)
+        registered.append((name, handler))
+
+    yield register
+    for name, handler in registered:
+        events.unregister(name, handler)
+
+
+def answer(request: Any, status: int, code: str) -> AWSResponse:
+    body = f"<Error><Code>{code}</Code><Message>made up</Message></Error>".encode()
+    raw = io.BytesIO(body)
+    raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
+    return AWSResponse(request.url, status, {}, raw)
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def read(where: Storage, path: Location) -> bytes:
+    with where.open(path) as stream:
+        return stream.read()
+
+
+class Broken(io.BytesIO):
+    """A source whose second read fails, as on a full or broken disk."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell():
+            raise OSError(5, "made up")
+        return super().read(10)
+
+
+def test_rule_2_an_entry_is_written_once_and_never_overwritten(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    path = folder.child("0.json")
+    assert where.put_if_absent(path, io.BytesIO(b"first"))
+    assert not where.put_if_absent(path, io.BytesIO(b"second, longer"))
+    assert read(where, path) == b"first"
+    assert where.size(path) == 5
+    assert where.list_names(folder) == ["0.json"], "no temporary file is left"
+
+
+def test_a_source_is_written_from_its_beginning_whatever_was_read_of_it(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    source = io.BytesIO(b"one\ntwo\n")
+    source.read()
+    assert where.put_if_absent(folder.child("x"), source)
+    with where.open(folder.child("x")) as lines:
+        assert lines.readline() == b"one\n"
+    with where.open(folder.child("x")) as lines:
+        assert list(lines) == [b"one\n", b"two\n"]
+
+
+def test_a_large_entry_is_streamed_whole(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    content = os.urandom(3 * MEBIBYTE + 17)
+    assert where.put_if_absent(folder.child("x"), io.BytesIO(content))
+    assert read(where, folder.child("x")) == content
+
+
+def test_absent_is_said_so(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    assert where.list_names(folder) == []
+    with pytest.raises(MissingError, match=r"0\.json"):
+        where.open(folder.child("0.json"))
+    with pytest.raises(MissingError, match=r"0\.json"):
+        where.size(folder.child("0.json"))
+
+
+def test_names_are_listed_one_level_deep(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    for name in ("b", "a%20b", "sub/c", "sub/d"):
+        where.put_if_absent(Location(folder.scheme, folder.authority, f"{folder.path}/{name}"), io.BytesIO(b"x"))
+    assert sorted(where.list_names(folder)) == ["a%20b", "b", "sub/"]
+
+
+def test_a_listing_goes_over_all_pages(bucket: str, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "2")
+    for number in range(5):
+        s3.put_object(Bucket=bucket, Key=f"t/_delta_log/{number}.json", Body=b"")
+    assert len(s3.list_objects_v2(Bucket=bucket)["Contents"]) == 2
+    assert len(S3Storage(ConversionOptions()).list_names(parse_location(f"s3://{bucket}/t/_delta_log"))) == 5
+
+
+def test_the_storage_follows_the_scheme() -> None:
+    options = ConversionOptions()
+    for scheme in ("s3", "s3a", "s3n"):
+        assert isinstance(storage_for(parse_location(f"{scheme}://b/t"), None, options), S3Storage)
+    assert isinstance(storage_for(parse_location("/t"), None, options), LocalStorage)
+
+
+def test_a_session_without_a_jvm_is_refused_clearly() -> None:
+    class Connect:
+        """What a Spark Connect session answers."""
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(name)
+
+    for session in (None, Connect()):
+        with pytest.raises(PermanentError, match="Spark Connect"):
+            storage_for(parse_location("hdfs://n/t"), session, ConversionOptions())  # type: ignore[arg-type]
+
+
+def test_a_file_system_without_its_jar_is_refused(spark: Any) -> None:
+    where = storage_for(parse_location("gs://b/t"), spark, ConversionOptions())
+    with pytest.raises(PermanentError, match="jar"):
+        where.put_if_absent(parse_location("gs://b/t/x"), io.BytesIO(b"x"))
+
+
+@pytest.mark.parametrize("kind", ["local", "hadoop"])
+def test_rule_3_a_write_that_fails_leaves_the_folder_as_it_was(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    where = LocalStorage() if kind == "local" else HadoopStorage(request.getfixturevalue("spark"))
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "data.parquet").write_bytes(b"data")
+    before = tree(tmp_path)
+    with pytest.raises((TransientError, OSError)):
+        where.put_if_absent(parse_location(f"{tmp_path}/table/_delta_log/0.json"), Broken(b"x" * 100))
+    assert tree(tmp_path) == before
+
+
+def test_rule_3_an_exclusive_link_lets_one_of_many_writers_win(tmp_path: Path) -> None:
+    barrier = Barrier(8)
+
+    def write(number: int) -> bool:
+        barrier.wait()
+        return LocalStorage().put_if_absent(parse_location(f"{tmp_path}/new/_delta_log/0"), io.BytesIO(b"%d" % number))
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(write, range(8)))
+    assert won.count(True) == 1
+    assert tree(tmp_path) == {"new": None, "new/_delta_log": None, "new/_delta_log/0": b"%d" % won.index(True)}
+
+
+def test_a_local_entry_can_be_read_by_others(tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        LocalStorage().put_if_absent(parse_location(f"{tmp_path}/x"), io.BytesIO(b"x"))
+    finally:
+        os.umask(old)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_in_the_way_of_a_folder_is_no_passing_failure(tmp_path: Path) -> None:
+    (tmp_path / "table").write_bytes(b"")
+    with pytest.raises(PermanentError, match="table"):
+        LocalStorage().put_if_absent(parse_location(f"{tmp_path}/table/_delta_log/0"), io.BytesIO(b"x"))
+
+
+def test_rule_54_the_bucket_owner_and_the_key_are_sent(bucket: str, on_send: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(storage, "_PART_SIZE", 5 * MEBIBYTE)
+    sent: dict[str, dict[str, str]] = {}
+
+    def record(request: Any, event_name: str, **_: Any) -> None:
+        sent[event_name.rpartition(".")[2]] = {
+            k.lower(): v if isinstance(v, str) else v.decode() for k, v in request.headers.items()
+        }
+
+    on_send("", record)
+    options = ConversionOptions(expected_bucket_owner="123456789012", sse_kms_key_id="alias/logs")
+    where = S3Storage(options, multipart_over=MEBIBYTE)
+    folder = parse_location(f"s3://{bucket}/t/_delta_log")
+    assert where.put_if_absent(folder.child("small"), io.BytesIO(b"x"))
+    assert where.put_if_absent(folder.child("large"), io.BytesIO(b"x" * 6 * MEBIBYTE))
+    assert where.size(folder.child("small")) == 1
+    assert read(where, folder.child("small")) == b"x"
+    assert len(where.list_names(folder)) == 2
+    assert {"PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"} <= sent.keys()
+    assert {"HeadObject", "GetObject", "ListObjectsV2"} <= sent.keys()
+    for operation, headers in sent.items():
+        assert headers.get("x-amz-expected-bucket-owner") == "123456789012", operation
+    for operation in ("PutObject", "CompleteMultipartUpload"):
+        assert sent[operation]["if-none-match"] == "*", operation
+    for operation in ("PutObject", "CreateMultipartUpload"):
+        assert sent[operation]["x-amz-server-side-encryption"] == "aws:kms"
+        assert sent[operation]["x-amz-server-side-encryption-aws-kms-key-id"] == "alias/logs"
+
+
+def test_an_entry_over_the_threshold_goes_in_parts_and_is_conditional_too(
+    bucket: str, s3: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(storage, "_PART_SIZE", 5 * MEBIBYTE)
+    where = S3Storage(ConversionOptions(), multipart_over=MEBIBYTE)
+    path = parse_location(f"s3://{bucket}/t/_delta_log/0.json")
+    content = os.urandom(11 * MEBIBYTE)
+    assert where.put_if_absent(path, io.BytesIO(content))
+    assert read(where, path) == content
+    assert s3.head_object(Bucket=bucket, Key=path.key)["ETag"].endswith('-3"')
+    assert not where.put_if_absent(path, io.BytesIO(b"y" * 2 * MEBIBYTE))
+    assert read(where, path) == content
+    assert not s3.list_multipart_uploads(Bucket=bucket).get("Uploads"), "an upload that lost is given up"
+
+
+def test_checksums_of_the_parts_are_named_again_when_completing(bucket: str, on_send: Any) -> None:
+    bodies: list[bytes] = []
+    on_send("CompleteMultipartUpload", lambda request, **_: bodies.append(request.body))
+    where = S3Storage(ConversionOptions(), multipart_over=10)
+    assert where.put_if_absent(parse_location(f"s3://{bucket}/x"), io.BytesIO(b"x" * 20))
+    assert b"<ChecksumCRC32>" in bodies[0]
+
+
+def test_rule_2_a_conflict_uploads_again(bucket: str, on_send: Any) -> None:
+    conflicts = iter([True, True, False])
+
+    def conflict(request: Any, **_: Any) -> AWSResponse | None:
+        return answer(request, 409, "ConditionalRequestConflict") if next(conflicts) else None
+
+    on_send("PutObject", conflict)
+    where = S3Storage(ConversionOptions())
+    path = parse_location(f"s3://{bucket}/t/0.json")
+    assert where.put_if_absent(path, io.BytesIO(b"entry"))
+    assert read(where, path) == b"entry"
+
+
+@pytest.mark.parametrize(("operation", "size"), [("PutObject", 1), ("CompleteMultipartUpload", 100)])
+def test_rule_2_conflicts_without_end_may_pass_later(
+    bucket: str, s3: Any, on_send: Any, operation: str, size: int
+) -> None:
+    on_send(operation, lambda request, **_: answer(request, 409, "ConditionalRequestConflict"))
+    where = S3Storage(ConversionOptions(), multipart_over=10)
+    with pytest.raises(TransientError, match=r"0\.json"):
+        where.put_if_absent(parse_location(f"s3://{bucket}/t/0.json"), io.BytesIO(b"x" * size))
+    assert not s3.list_objects_v2(Bucket=bucket).get("Contents")
+    assert not s3.list_multipart_uploads(Bucket=bucket).get("Uploads")
+
+
+def test_a_multipart_upload_that_is_gone_leaves_the_outcome_open(bucket: str, on_send: Any) -> None:
+    on_send("CompleteMultipartUpload", lambda request, **_: answer(request, 404, "NoSuchUpload"))
+    where = S3Storage(ConversionOptions(), multipart_over=10)
+    with pytest.raises(TransientError, match="may have succeeded"):
+        where.put_if_absent(parse_location(f"s3://{bucket}/t/0.json"), io.BytesIO(b"x" * 20))
+
+
+def test_rule_54_denied_is_not_absent(bucket: str, on_send: Any) -> None:
+    on_send("", lambda request, **_: answer(request, 403, "AccessDenied"))
+    where = S3Storage(ConversionOptions())
+    folder = parse_location(f"s3://{bucket}/t")
+    for denied in (where.size, where.open, where.list_names, lambda p: where.put_if_absent(p, io.BytesIO(b"x"))):
+        with pytest.raises(AccessDeniedError):
+            denied(folder)
+
+
+def test_an_endpoint_without_conditional_writes_is_refused(bucket: str, on_send: Any) -> None:
+    on_send("PutObject", lambda request, **_: answer(request, 501, "NotImplemented"))
+    with pytest.raises(PermanentError, match="If-None-Match"):
+        S3Storage(ConversionOptions()).put_if_absent(parse_location(f"s3://{bucket}/x"), io.BytesIO(b"x"))
+
+
+def test_a_bucket_that_is_not_there_is_missing(aws_endpoint: str) -> None:
+    with pytest.raises(MissingError, match="no-such-bucket-at-all"):
+        S3Storage(ConversionOptions()).list_names(parse_location("s3://no-such-bucket-at-all/t"))
