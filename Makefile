@@ -46,5 +46,5 @@ $(JAVA): $(INSTALLED)
 $(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/session.py
 	@echo "Resolving the Spark jars (some 60 MB, once)"
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python -c 'from airflow_hive_to_delta import local_session; \
-		local_session(conf={"spark.jars.ivy": ".ivy"}).stop()' > .ivy-resolve.log 2>&1 || { cat .ivy-resolve.log >&2; exit 1; }
+		local_session(conf={"spark.jars.ivy": "$(CURDIR)/.ivy"}).stop()' > .ivy-resolve.log 2>&1 || { cat .ivy-resolve.log >&2; exit 1; }
 	@rm -f .ivy-resolve.log && touch $@

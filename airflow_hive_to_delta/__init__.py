@@ -40,7 +40,7 @@ _NAMES = {
     "local_session": f"{_CORE}.session",
 }
 
-__all__ = sorted(_NAMES)  # noqa: PLE0605
+__all__ = sorted(_NAMES)
 __version__ = "0.1.0"
 
 

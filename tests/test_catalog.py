@@ -17,14 +17,13 @@ from airflow_hive_to_delta.core.catalog import (
     Target,
     check_target,
     register,
-    sql_identifier,
-    sql_literal,
     target_of,
 )
 from airflow_hive_to_delta.core.delta_log import generate_delta_log, write_delta_log
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.models import ConversionOptions
 from airflow_hive_to_delta.core.paths import Location, parse_location
+from airflow_hive_to_delta.core.sql import sql_identifier, sql_literal
 
 OPTIONS = ConversionOptions()
 GLUE = ConversionOptions(register_in="glue")

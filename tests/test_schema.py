@@ -255,7 +255,7 @@ def test_a_declared_length_that_is_another_type_is_refused():
 # Evidence
 
 FILE_TYPES = st.recursive(
-    st.sampled_from(["integer", "long", "decimal(5,2)", "decimal(4,3)", "void", "string"]),
+    st.sampled_from(["integer", "long", "decimal(5,2)", "decimal(4,3)", "string"]),
     lambda inner: st.one_of(
         inner.map(array), st.builds(mapping, inner, inner), structs_of(inner, st.sampled_from("abAB"))
     ),
@@ -398,7 +398,7 @@ def test_what_was_passed_in_is_not_changed():
     assert json.dumps(catalog) == before
 
 
-@pytest.mark.parametrize("evidence", [None, Evidence(), files(struct(p="string")), files(struct(a="void"))])
+@pytest.mark.parametrize("evidence", [None, Evidence(), files(struct(p="string"))])
 @pytest.mark.parametrize("partitions", [{}, {"p": "string"}])
 def test_a_table_without_columns_is_refused(evidence, partitions):
     if evidence is not None and "p" in evidence.fields and not partitions:
@@ -457,7 +457,7 @@ def test_rule_29_without_the_option_the_wider_type_stays_and_a_note_warns_of_spa
 
 
 def test_rule_29_files_that_equal_the_table_need_no_feature():
-    assert resolve(files(struct(c="long"), struct(c="void")), struct(c="long"), {}).features == []
+    assert resolve(files(struct(c="long"), struct(c="long")), struct(c="long"), {}).features == []
 
 
 def test_rule_29_decimals_widen_to_the_least_type_that_keeps_all_digits():
@@ -542,17 +542,6 @@ def test_bytes_are_text_only_when_asked_for():
 def test_rule_26_char_and_varchar_fit_string_files():
     catalog = build_delta_schema_from_glue([{"Name": "c", "Type": "char(3)"}])
     assert resolve(files(struct(c="string")), catalog, {}).schema == catalog
-
-
-def test_void_fits_every_type_and_is_left_out_where_nobody_knows_one():
-    evidence = files(
-        struct(a="void", b="void", l=array("void"), s=struct(x="integer", y="void")), struct(a="integer", b="void")
-    )
-    table = resolve(evidence, None, {})
-    assert table.schema == struct(a="integer", s=struct(x="integer"))
-    assert "b, l, s.y" in table.notes[0]
-    catalog = struct(b=array("string"), l=array(struct(z="date")))
-    assert resolve(evidence, catalog, {}).schema == catalog
 
 
 def test_rule_28_a_file_type_that_delta_does_not_have_is_refused_where_the_column_is_wanted():

@@ -92,8 +92,8 @@ def check_folder_keys(keys: Iterable[str], columns: Iterable[str], where: str, o
         types = ", ".join(f"{key!r}: 'string'" for key in lost)
         raise PartitionError(
             f"{where} lies in folders for {', '.join(lost)}, which the table does not have as partition column(s) and "
-            f"its files not as column(s), so their values would be lost. Pass partition_columns={{{types}}} with the right "
-            "types, or ConversionOptions(allow_undeclared_partitions=True) to leave them out"
+            f"its files not as column(s), so their values would be lost. Pass partition_columns={{{types}}} with the "
+            "right types, or ConversionOptions(allow_undeclared_partitions=True) to leave them out"
         )
 
 

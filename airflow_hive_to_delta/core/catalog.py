@@ -23,9 +23,9 @@ from airflow_hive_to_delta.core.errors import (
 from airflow_hive_to_delta.core.models import ConversionOptions
 from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, parse_location
 from airflow_hive_to_delta.core.schema import hive_type_of
+from airflow_hive_to_delta.core.sql import details, error_condition, sql_identifier, sql_literal
 
 if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
 
@@ -60,22 +60,6 @@ def target_of(catalog: str | None, schema: str | None, table: str | None, option
     if options.register_in == "glue":
         return Target(catalog, schema.lower(), table.lower(), "glue")  # as Glue keeps them
     return Target(catalog, schema, table)
-
-
-def sql_identifier(*parts: str) -> str:
-    """A name in backticks, whatever it holds (rule 51)."""
-    if any("${" in part for part in parts):
-        # Spark replaces ${…} in the text of a statement before it parses it, and no quoting keeps it from that.
-        raise PermanentError(
-            f"The name {'.'.join(parts)!r} holds '${{', which Spark SQL takes for a variable; rename it"
-        )
-    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
-
-
-def sql_literal(text: str) -> str:
-    """A string literal that reads as ``text``, whatever it holds (rule 51)."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
-    return f"'{escaped}'"
 
 
 def check_target(spark: SparkSession, target: Target, root: Location, options: ConversionOptions) -> bool:
@@ -144,18 +128,16 @@ def _sql_table(spark: SparkSession, target: Target) -> tuple[str, str] | None:
         try:
             rows = spark.sql(f"DESCRIBE TABLE EXTENDED {target.quoted}").collect()
         except AnalysisException as error:
-            if _condition(error) in _NOT_THERE:
+            if error_condition(error) in _NOT_THERE:
                 return None
-            if _condition(error) == "DELTA_PATH_DOES_NOT_EXIST":
+            if error_condition(error) == "DELTA_PATH_DOES_NOT_EXIST":
                 raise PermanentError(
                     f"{target.name} is registered as a Delta table whose log is gone; expected a table with its log, "
                     "or nothing of that name. Drop it, then run the conversion again"
                 ) from error
             raise
-    # A column can be called like a detail; only the header has no type.
-    header = next(i for i, row in enumerate(rows) if (row[0], row[1]) == ("# Detailed Table Information", ""))
-    details = {row[0]: row[1] for row in reversed(rows[header:])}
-    return str(details.get("Provider", "")).lower(), details.get("Location", "")
+    found = details(rows)
+    return found.get("Provider", "").lower(), found.get("Location", "")
 
 
 def _create_in_sql(spark: SparkSession, target: Target, root: Location) -> None:
@@ -163,12 +145,6 @@ def _create_in_sql(spark: SparkSession, target: Target, root: Location) -> None:
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sql_identifier(*_given(target.catalog, target.schema))}")
         # Columns, partitioning and comment are in the log, and the catalog takes them from there.
         spark.sql(f"CREATE TABLE {target.quoted} USING DELTA LOCATION {sql_literal(str(root))}")
-
-
-def _condition(error: PySparkException) -> str:
-    # Spark 3.5, which Databricks still runs, calls it an error class.
-    ask = getattr(error, "getCondition", None) or error.getErrorClass
-    return ask() or ""
 
 
 def _glue_table(target: Target, root: Location, options: ConversionOptions) -> tuple[str, str] | None:

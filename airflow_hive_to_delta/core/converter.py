@@ -30,6 +30,7 @@ from airflow_hive_to_delta.core.errors import (
     SchemaError,
     TransientError,
     UnsupportedTableError,
+    spark_call,
 )
 from airflow_hive_to_delta.core.listing import Listing, check_files_df, files_as_df
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ConversionResult, TableInfo
@@ -72,7 +73,8 @@ def convert_table(
         is written and not registered.
     :param partition_columns: names (then strings), or a mapping of name to type such as ``{"year": "int"}``; their
         values are in the ``key=value`` folders of the paths.
-    :raises PermanentError: the table is refused and its folder is as it was. :raises TransientError: trying again may help.
+    :raises PermanentError: the table is refused, and its folder is as it was.
+    :raises TransientError: trying again may help.
     """
     options = options or ConversionOptions()
     types = (
@@ -121,15 +123,10 @@ def convert(
         except Exception as error:
             return _failed(table, error, time.monotonic() - started)
 
-    results: list[ConversionResult] = []
-    if progress:
-        with Progress(len(tables)) as shown:
-            outcomes = run_parallel(convert_discovered, tables, max_workers, on_done=lambda _, r: shown.table_done(r))
-    else:
-        outcomes = run_parallel(convert_discovered, tables, max_workers)
-    for table, outcome in zip(tables, outcomes, strict=True):
-        results.append(outcome if isinstance(outcome, ConversionResult) else _failed(table, outcome, 0.0))
-    return results
+    with Progress(len(tables), shown=progress) as shown:
+        outcomes = run_parallel(convert_discovered, tables, max_workers, on_done=lambda _, result: shown.done(result))
+    # Only what is no Exception, such as an interrupt, gets past convert_discovered.
+    return [outcome for outcome in outcomes if isinstance(outcome, ConversionResult)]
 
 
 def _convert_one(
@@ -196,7 +193,10 @@ def _convert_files(
                     schema.schema, list(partition_types), configuration=configuration, description=table.comment
                 ),
             )
-            rows = _write_entry(spark, entry, head, described, schema, list(partition_types), configuration, options)
+            with spark_call(f"Collecting the add actions of {table.qualified_name}"):
+                rows = _write_entry(
+                    spark, entry, head, described, schema, list(partition_types), configuration, options
+                )
             committed = delta_log.commit(storage, root, 0, entry, txn_id)
     if not committed:
         state = delta_log.log_state(storage, root)
@@ -232,7 +232,7 @@ def _write_entry(
     configuration: Mapping[str, str],
     options: ConversionOptions,
 ) -> int | None:
-    """Stream the add actions, made on the executors, into the entry. Returns the rows, None if a file's are not known."""
+    """Stream the add actions, made on the executors, into the entry. Returns the rows, None if not all are known."""
     for action in head:
         entry.write(delta_log.action_line(action).encode() + b"\n")
     if not described.file_count:
@@ -247,12 +247,12 @@ def _write_entry(
         entry.write(line.line.encode() + b"\n")
         rows = None if rows is None or line.rows is None else rows + line.rows
         hashes.append(hash(line.add_path))
+    if len(pa.array(hashes).unique()) != len(hashes):
+        described.refuse_duplicates()
     if len(hashes) != described.file_count:
         raise TransientError(
             f"{len(hashes)} add actions were made for {described.file_count} files: the list of files changed meanwhile"
         )
-    if len(pa.array(hashes).unique()) != len(hashes):
-        described.refuse_duplicates()
     return rows
 
 
@@ -330,8 +330,8 @@ def _notes(described: DescribedFiles, partition_types: Mapping[str, str], option
     notes = []
     if described.absolute_count:
         notes.append(
-            f"{described.absolute_count} of {described.file_count} files lie outside the table's location, so the log has "
-            "absolute paths: Spark, Trino and the Delta kernel read them, delta-rs and DuckDB do not"
+            f"{described.absolute_count} of {described.file_count} files lie outside the table's location, so the log "
+            "has absolute paths: Spark, Trino and the Delta kernel read them, delta-rs and DuckDB do not"
         )
     zoned = [column for column, delta_type in partition_types.items() if delta_type == "timestamp"]
     if zoned:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from airflow_hive_to_delta.core import scan
 from airflow_hive_to_delta.core.adds import DESCRIBED_SCHEMA, check_folder_keys
-from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, TransientError
+from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, TransientError, spark_call
 from airflow_hive_to_delta.core.footers import FooterReader
 from airflow_hive_to_delta.core.schema_merge import Evidence, TableSchema
 
@@ -94,11 +94,13 @@ def describe_files(
             if options.stats == "none"
             else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
         )
-        tasks = max(-(-listed.count() // batch_size), 1)
+        with spark_call(f"Counting the files of {root}"):
+            tasks = max(-(-listed.count() // batch_size), 1)
         describe = scan.FilePlacer if scanned else FooterReader
         placed = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
         with _persisted(placed) as frame:
-            described = _totalled(frame, scanned=scanned)
+            with spark_call(f"Describing the files of {root}"):
+                described = _totalled(frame, scanned=scanned)
             if scanned and described.file_count:
                 size = _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_SCAN)
                 described.evidence = scan.merged_evidence(spark, frame, size)
@@ -178,7 +180,7 @@ def _batch_size(spark: SparkSession, chosen: int | None, setting: str, otherwise
 
 @contextmanager
 def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """Keep a DataFrame while it is used, so that no file is read twice. Serverless platforms keep nothing: they read again."""
+    """Keep a DataFrame while it is used, so that no file is read twice. Serverless platforms cannot and read again."""
     from pyspark.errors import PySparkException
 
     try:

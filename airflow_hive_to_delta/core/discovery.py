@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_hive_to_delta.core.aws import glue_client
 from airflow_hive_to_delta.core.classify import Storage, format_of, refusal_of
-from airflow_hive_to_delta.core.errors import SchemaError, aws_call, of_spark, spark_call
+from airflow_hive_to_delta.core.errors import SchemaError, aws_call, is_sparks, of_spark, spark_call
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.schema import (
     CHAR_VARCHAR,
@@ -25,6 +24,7 @@ from airflow_hive_to_delta.core.schema import (
     build_delta_schema_from_spark,
     spark_type_of,
 )
+from airflow_hive_to_delta.core.sql import details, error_condition, sql_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -102,7 +102,7 @@ class UCDiscovery:
         return sorted(catalog for catalog in spelt_once.values() if self._may_choose_in(f"{catalog}."))
 
     def _schemas(self, spark: SparkSession, catalog: str) -> list[str]:
-        rows = _rows_if_there(spark, f"SHOW SCHEMAS IN {_quoted(catalog)}", f"Listing the schemas of {catalog}")
+        rows = _rows_if_there(spark, f"SHOW SCHEMAS IN {sql_identifier(catalog)}", f"Listing the schemas of {catalog}")
         schemas = [_unquoted(row[0]) for row in rows]
         return [schema for schema in schemas if self._may_choose_in(f"{catalog}.{schema}.")]
 
@@ -206,7 +206,6 @@ def _is_data_source(properties: Mapping[str, str]) -> bool:
 
 # --- Catalogs of the Spark session ------------------------------------------------------------------------------
 
-_DETAILS = "# Detailed Table Information"
 _ABSENT = {"SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION"}
 
 
@@ -218,7 +217,7 @@ def _from_spark(spark: SparkSession, catalog: str, schema: str, name: str) -> Ta
         table.refusal = f"{table.qualified_name} cannot be converted: {error}"
     except Exception as error:
         # Anything else is not about this table: a lost connection, or a mistake of ours.
-        if not _is_sparks(error):
+        if not is_sparks(error):
             raise
         reason = of_spark(error, f"{table.qualified_name} cannot be described")
         table.refusal = f"{reason}. Mend the table, or deny it by a pattern"
@@ -226,27 +225,27 @@ def _from_spark(spark: SparkSession, catalog: str, schema: str, name: str) -> Ta
 
 
 def _describe(spark: SparkSession, table: TableInfo) -> None:
-    name = _quoted(table.catalog or "", table.database or "", table.name)
-    details = _details(spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect())
+    name = sql_identifier(table.catalog or "", table.database or "", table.name)
+    described = details(spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect())
     shown = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
     # Spark shows the serde's properties with a prefix or not at all, and leaves out names that it reserves for itself
     # (`table_type`). The rows of the details have them, but only as one text.
     properties = {
-        **_printed_properties(details.get("Table Properties", "")),
-        **_printed_properties(details.get("Storage Properties", "")),
+        **_printed_properties(described.get("Table Properties", "")),
+        **_printed_properties(described.get("Storage Properties", "")),
         **{key.removeprefix("option."): value for key, value in shown.items()},
     }
     storage = Storage(
-        provider=details.get("Provider", ""),
-        serde=details.get("Serde Library", ""),
-        input_format=details.get("InputFormat", ""),
+        provider=described.get("Provider", ""),
+        serde=described.get("Serde Library", ""),
+        input_format=described.get("InputFormat", ""),
         properties={key.lower(): value for key, value in properties.items()},
     )
     # A pattern may spell it in another case; a table has one name.
-    table.catalog = details.get("Catalog") or table.catalog
-    table.location = details.get("Location", "")
-    table.table_type = details.get("Type")
-    table.comment = details.get("Comment") or None
+    table.catalog = described.get("Catalog") or table.catalog
+    table.location = described.get("Location", "")
+    table.table_type = described.get("Type")
+    table.comment = described.get("Comment") or None
     table.properties = {key: value for key, value in shown.items() if not key.startswith("option.")}
     table.format = format_of(table.table_type, storage)
     if table.format == "parquet":
@@ -258,15 +257,6 @@ def _describe(spark: SparkSession, table: TableInfo) -> None:
     table.refusal = refusal_of(table, storage)
 
 
-def _details(rows: Iterable[Row]) -> dict[str, str]:
-    """The rows under the header of the details. A column that has the header's name has a type; the header has none."""
-    below = dropwhile(lambda row: row.col_name != _DETAILS or row.data_type, rows)
-    details: dict[str, str] = {}
-    for row in below:
-        details.setdefault(row.col_name, row.data_type or "")
-    return details
-
-
 def _printed_properties(text: str) -> dict[str, str]:
     """``[a=1, b=2]``, as ``DESCRIBE`` prints them."""
     pairs = (pair.partition("=") for pair in re.split(r",\s*", text.strip("[]")))
@@ -274,7 +264,7 @@ def _printed_properties(text: str) -> dict[str, str]:
 
 
 def _tables_of(spark: SparkSession, catalog: str, schema: str) -> list[str]:
-    statement = f"SHOW TABLES IN {_quoted(catalog, schema)}"
+    statement = f"SHOW TABLES IN {sql_identifier(catalog, schema)}"
     rows = _rows_if_there(spark, statement, f"Listing the tables of {catalog}.{schema}")
     return [row.tableName for row in rows if not row.isTemporary]
 
@@ -286,16 +276,9 @@ def _rows_if_there(spark: SparkSession, statement: str, doing: str) -> list[Row]
         try:
             return spark.sql(statement).collect()
         except PySparkException as error:
-            if error.getCondition() in _ABSENT:
+            if error_condition(error) in _ABSENT:
                 return []
             raise
-
-
-def _is_sparks(error: Exception) -> bool:
-    from pyspark.errors import PySparkException
-
-    # Java's own exceptions, such as a class not found, come as Py4J's; Spark Connect has no Py4J to import.
-    return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
 
 
 # --- Columns, names and patterns --------------------------------------------------------------------------------
@@ -325,11 +308,6 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 def _literal_prefix(pattern: str) -> str:
     return re.split(r"[*?\[]", pattern, maxsplit=1)[0]
-
-
-def _quoted(*names: str) -> str:
-    """A qualified name for SQL (rule 51)."""
-    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
 
 
 def _unquoted(name: str) -> str:

@@ -99,13 +99,19 @@ def aws_call(doing: str) -> Iterator[None]:
 @contextmanager
 def spark_call(doing: str) -> Iterator[None]:
     """Turn what Spark raises inside the block into this package's errors."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except Exception as error:
+        if not is_sparks(error):
+            raise
         raise of_spark(error, doing) from error
+
+
+def is_sparks(error: Exception) -> bool:
+    """Whether Spark raised it. Java's own exceptions come as Py4J's, which a Spark Connect client cannot import."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) or type(error).__name__ in {"Py4JError", "Py4JJavaError"}
 
 
 def of_spark(error: Exception, doing: str) -> HiveToDeltaError:
@@ -121,5 +127,6 @@ def of_spark(error: Exception, doing: str) -> HiveToDeltaError:
         return AccessDeniedError(f"{message}. Grant the session's identity access, or run with another one")
     if "NoSuchBucket" in text or "UnknownStoreException" in text:
         return MissingError(message)
-    permanent = isinstance(error, AnalysisException) or "ModuleNotFoundError" in text
+    # The second is raise_error() in a query of ours, about its input.
+    permanent = isinstance(error, AnalysisException) or "USER_RAISED_EXCEPTION" in text or "ModuleNotFoundError" in text
     return PermanentError(message) if permanent else TransientError(message)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.models import ConversionOptions
 
 _OUTPUT_ROWS = 1_000
+#: Layouts that one task remembers; a table has a few.
+_MOST_LAYOUTS = 64
 
 
 @dataclass
@@ -53,7 +54,7 @@ class FooterReader:
     #: Delta type of every partition column, in order.
     partition_types: dict[str, str]
     options: ConversionOptions
-    _layouts: deque[tuple[pq.ParquetSchema, Layout]] = field(default_factory=lambda: deque(maxlen=64))
+    _layouts: dict[str, Layout] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         root = parse_location(self.root)
@@ -86,27 +87,32 @@ class FooterReader:
                 row["leaf_statistics"] = json.dumps(leaf_statistics(metadata, layout, tail))
         except HiveToDeltaError as error:
             row |= {"error": str(error), "retryable": isinstance(error, TransientError)}
+        except UnicodeDecodeError as error:
+            row |= {"error": f"The footer of {row['path']} has a name that is not UTF-8: {error}", "retryable": False}
         return row
 
     def _layout(self, schema: pq.ParquetSchema, path: str) -> Layout:
-        for known, layout in reversed(self._layouts):
-            if schema.equals(known):
-                return layout
-        layout = layout_of(schema, path)
-        self._layouts.append((schema, layout))
+        # Not by ParquetSchema.equals, which compares the leaves only: to it `tags: list` and `labels: list` are equal.
+        printed = repr(schema).partition("\n")[2]  # the first line is the object's address
+        layout = self._layouts.get(printed)
+        if layout is None:
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            layout = self._layouts[printed] = layout_of(schema, path)
         return layout
 
 
 def read_tail(location: Location, size: int, options: ConversionOptions) -> tuple[bytes, int]:
-    """The end of a file with its whole footer in it, and the file's modification time. One read where that is enough."""
+    """The end of a file with its whole footer in it, and when the file was modified. One read where that is enough."""
     read = _s3_tail if location.scheme in S3_SCHEMES else _local_tail if location.scheme == "file" else _arrow_tail
-    tail, actual_size, modification_time = read(location, min(size, options.footer_tail_bytes), options)
+    tail, actual_size, modification_time = read(location, min(size, max(options.footer_tail_bytes, 8)), options)
     if actual_size != size:
         raise PermanentError(
             f"The file {location} has {actual_size} bytes, but {size} were listed: it was rewritten since, or the list "
             "is of another table. List the files again"
         )
-    needed = int.from_bytes(tail[-8:-4], "little") + 8 if len(tail) >= 12 else 0
+    # The last 8 bytes are the footer's length and the magic bytes.
+    needed = int.from_bytes(tail[-8:-4], "little") + 8
     if needed > len(tail) and tail.endswith(b"PAR1") and needed <= size:
         tail, _, _ = read(location, needed, options)
     return tail, modification_time
@@ -163,7 +169,7 @@ def layout_of(schema: Any, path: str) -> Layout:
 
 
 def leaf_statistics(metadata: pq.FileMetaData, layout: Layout, tail: bytes) -> list[LeafStatistics | None]:
-    """Minimum, maximum and null count of every leaf, over all row groups, by the rules for what footers can be trusted in."""
+    """Minimum, maximum and null count of every leaf over all row groups, where the footer can be trusted in them."""
     groups = [group for group in map(metadata.row_group, range(metadata.num_row_groups)) if group.num_rows]
     ordered = _has_column_orders(tail, metadata.num_columns)
     from_parquet_mr = (metadata.created_by or "").startswith("parquet-mr")
@@ -301,8 +307,8 @@ def _leaf(column: Any, path: str) -> Leaf:
             return Leaf(f"decimal({column.precision},{column.scale})", "decimal", column.scale)
     described = physical if kind == "None" else f"{physical} ({column.logical_type})"
     raise SchemaError(
-        f"The column {column.path} of {path} is of the Parquet type {described}, which Spark cannot read into a Delta table. "
-        "Rewrite the files with a type it can, such as a timestamp in microseconds"
+        f"The column {column.path} of {path} is of the Parquet type {described}, which Spark cannot read into a Delta "
+        "table. Rewrite the files with a type it can, such as a timestamp in microseconds"
     )
 
 

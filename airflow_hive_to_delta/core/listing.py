@@ -37,6 +37,7 @@ from airflow_hive_to_delta.core.inventory import read_inventory
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ConversionOptions, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.partition_locations import table_partitions
 from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, check_allowed, is_hidden, parse_location
+from airflow_hive_to_delta.core.sql import error_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -404,7 +405,7 @@ def _is_there(spark: SparkSession, place: _Place) -> bool:
         try:
             _spark_listing(spark, [place.location])
         except AnalysisException as error:
-            if error.getCondition() == "PATH_NOT_FOUND":
+            if error_condition(error) == "PATH_NOT_FOUND":
                 return False
             raise
     return True

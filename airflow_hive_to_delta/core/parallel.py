@@ -34,10 +34,10 @@ def run_parallel(
         try:
             for future in as_completed(positions):
                 position = positions[future]
-                error = future.exception()
-                if error is not None and not isinstance(error, Exception):
-                    raise error
-                results[position] = future.result() if error is None else error
+                try:
+                    results[position] = future.result()
+                except Exception as error:
+                    results[position] = error
                 if on_done is not None:
                     on_done(items[position], results[position])
         except BaseException:
@@ -94,18 +94,24 @@ def create_summary(results: Sequence[ConversionResult]) -> ConversionSummary:
 class Progress:
     """A line per table on standard error, under a progress bar where that is a terminal."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, *, shown: bool = True) -> None:
         self._total = total
+        self._shown = shown
         self._done = 0
         self._bar: Any = None
-        if sys.stderr.isatty():
+        if shown and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(total=total, unit="table", file=sys.stderr)
 
-    def table_done(self, result: ConversionResult) -> None:
+    def done(self, result: ConversionResult | Exception) -> None:
+        """One table has ended."""
         self._done += 1
-        line = f"[{self._done}/{self._total}] {result} ({result.duration_seconds:.1f} s)"
+        if not self._shown:
+            return
+        seconds = f" ({result.duration_seconds:.1f} s)" if isinstance(result, ConversionResult) else ""
+        # One line, though the text of an error may have several.
+        line = f"[{self._done}/{self._total}] {' '.join(str(result).split())}{seconds}"
         if self._bar is None:
             print(line, file=sys.stderr, flush=True)
         else:

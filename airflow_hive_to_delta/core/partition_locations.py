@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core import aws
 from airflow_hive_to_delta.core.errors import (
@@ -23,6 +23,14 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.partitions import HIVE_NULL, unescape
 from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location
+from airflow_hive_to_delta.core.sql import (
+    PARTITION_DETAILS,
+    STORAGE_DETAILS,
+    details,
+    error_condition,
+    sql_identifier,
+    sql_literal,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +97,9 @@ def glue_partitions(table: TableInfo, database: str, region: str | None = None) 
     partitions = []
     with aws_call(f"Reading the partitions of {database}.{table.name} from Glue"):
         # The columns of each partition would be most of the answer, and the footers know them better.
-        for page in pages.paginate(DatabaseName=database, TableName=table.name, ExcludeColumnSchema=True):
+        for page in pages.paginate(
+            DatabaseName=database, TableName=table.name, ExcludeColumnSchema=True, **_catalog_id(table)
+        ):
             for found in page["Partitions"]:
                 storage = found.get("StorageDescriptor", {})
                 partition = _partition(table, found.get("Values", []), storage.get("Location"))
@@ -108,7 +118,7 @@ def catalog_partitions(spark: SparkSession, table: TableInfo, max_workers: int =
     # Spark prints the folder form, where each half of each `key=value` is escaped (rule 24).
     specs = [[unescape(segment.partition("=")[2]) for segment in name.split("/")] for name in names]
 
-    def describe(values: Sequence[str]) -> dict[str, str | None] | None:
+    def describe(values: Sequence[str]) -> dict[str, str] | None:
         return _describe_partition(spark, table, table_name, values)
 
     with ThreadPoolExecutor(max_workers) as pool:
@@ -135,11 +145,11 @@ def catalog_tracks_partitions(spark: SparkSession, table: TableInfo) -> bool:
     """Whether the session's catalog keeps a list of the table's partitions, instead of looking at its folders."""
     with spark_call(f"Describing {table.qualified_name}"):
         rows = spark.sql(f"DESCRIBE TABLE EXTENDED {_sql_name(table)}").collect()
-    details = {row[0]: row[1] or "" for row in rows}
+    described = details(rows)
     # The second is Unity Catalog's word for the same thing.
     return (
-        details.get("Partition Provider", "").lower() == "catalog"
-        or "partitionmetadataenabled=true" in details.get("Table Properties", "").lower()
+        described.get("Partition Provider", "").lower() == "catalog"
+        or "partitionmetadataenabled=true" in described.get("Table Properties", "").lower()
     )
 
 
@@ -175,6 +185,10 @@ def _glue_tracks_partitions(table: TableInfo, database: str, region: str | None)
     return not is_spark_table or properties.get("spark.sql.partitionProvider", "").lower() == "catalog"
 
 
+def _catalog_id(table: TableInfo) -> dict[str, Any]:
+    return {"CatalogId": table.catalog} if table.source == "glue" and table.catalog else {}
+
+
 def _partition(table: TableInfo, values: Sequence[str], location: str | None) -> PartitionLocation:
     if len(values) != len(table.partition_keys):
         raise PartitionError(
@@ -199,7 +213,7 @@ def _check_parquet(table: TableInfo, partition: PartitionLocation, storage_forma
 
 def _describe_partition(
     spark: SparkSession, table: TableInfo, table_name: str, values: Sequence[str]
-) -> dict[str, str | None] | None:
+) -> dict[str, str] | None:
     """What the catalog says of one partition; None when it finds no partition, or another one."""
     from pyspark.errors import PySparkException
 
@@ -207,26 +221,23 @@ def _describe_partition(
         return {}  # for _partition to refuse
     pairs = list(zip(table.partition_keys, values, strict=True))
     # Null too is asked for by its name in the metastore; that is text for columns of every type.
-    spec = ", ".join(f"{_quoted(key)} = {_literal(value)}" for key, value in pairs)
+    spec = ", ".join(f"{sql_identifier(key)} = {sql_literal(value)}" for key, value in pairs)
     with spark_call(f"Describing the partition ({spec}) of {table.qualified_name}"):
         try:
             rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table_name} PARTITION ({spec})").collect()
         except PySparkException as error:
-            if error.getCondition() in {"PARTITIONS_NOT_FOUND", "CAST_INVALID_INPUT"}:
+            if error_condition(error) in {"PARTITIONS_NOT_FOUND", "CAST_INVALID_INPUT"}:
                 return None
             raise
-    names = [row[0] for row in rows]
-    if "# Detailed Partition Information" not in names:
+    described = details(rows, PARTITION_DETAILS)
+    if not described:
         return None
-    start = names.index("# Detailed Partition Information")
-    end = names.index("# Storage Information") if "# Storage Information" in names else len(rows)
-    details: dict[str, str | None] = {row[0]: row[1] for row in rows[start:end]}
     # Some Spark tables carry the storage format of a text table, and so do their partitions: only a difference counts.
-    if ("Serde Library", details.get("Serde Library")) in {(row[0], row[1]) for row in rows[end:]}:
-        details |= {"Serde Library": None, "InputFormat": None}
+    if described.get("Serde Library") == details(rows, STORAGE_DETAILS).get("Serde Library"):
+        described |= {"Serde Library": "", "InputFormat": ""}
     # Of an int column Spark finds the partition 1 when asked for 01. Names may differ in case only.
     expected = f"[{', '.join(f'{key}={value}' for key, value in pairs)}]"
-    return details if (details.get("Partition Values") or expected).lower() == expected.lower() else None
+    return described if (described.get("Partition Values") or expected).lower() == expected.lower() else None
 
 
 @contextmanager
@@ -245,12 +256,4 @@ def _keep_as_text(spark: SparkSession) -> Iterator[None]:
 
 
 def _sql_name(table: TableInfo) -> str:
-    return ".".join(_quoted(part) for part in (table.catalog, table.database, table.name) if part)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return sql_identifier(*(part for part in (table.catalog, table.database, table.name) if part))

@@ -19,7 +19,8 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
 _TIMESTAMP = re.compile(
-    r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
+    r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?"
+    r"\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
 )
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 # Room for every digit that a decimal(38, s) can have; the default context rounds at 28.
@@ -65,8 +66,8 @@ def normalise(
     given = {key.lower(): value for key, value in values.items()}
     if given.keys() != {column.lower() for column in types}:
         raise PartitionError(
-            f"Expecting {len(types)} partition column(s): [{', '.join(types)}], but found {len(given)} partition column(s): "
-            f"[{', '.join(values)}] in the values given for the file: {path}"
+            f"Expecting {len(types)} partition column(s): [{', '.join(types)}], but found {len(given)} partition "
+            f"column(s): [{', '.join(values)}] in the values given for the file: {path}"
         )
     stored = {}
     for column, delta_type in types.items():
@@ -75,8 +76,8 @@ def normalise(
             stored[column] = None if raw in (None, "", HIVE_NULL) else _serialiser(delta_type, zone)(raw)
         except (ValueError, InvalidOperation, OverflowError):
             raise PartitionError(
-                f"The partition value {raw!r} of the column {column} is not of its type {delta_type}, in the file {path}. "
-                "Give the column the type its values have, or mend the partition in the metastore"
+                f"The partition value {raw!r} of the column {column} is not of its type {delta_type}, in the file "
+                f"{path}. Give the column the type its values have, or mend the partition in the metastore"
             ) from None
     return stored
 

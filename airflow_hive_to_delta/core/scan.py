@@ -6,6 +6,7 @@ as those from footers.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.adds import DESCRIBED_ARROW, place
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, SchemaError, TransientError
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, SchemaError, TransientError, spark_call
 from airflow_hive_to_delta.core.paths import Location, parse_location
 from airflow_hive_to_delta.core.schema import build_delta_schema_from_spark
 from airflow_hive_to_delta.core.schema_merge import Evidence
@@ -35,13 +36,15 @@ from airflow_hive_to_delta.core.statistics import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
 
     from airflow_hive_to_delta.core.models import ConversionOptions
 
-_SCANNED_SCHEMA = "key string, scanned_time bigint, scanned_rows bigint, scanned_statistics string"
+_SCANNED_SCHEMA = "key string, scanned_size bigint, scanned_time bigint, scanned_rows bigint, scanned_statistics string"
 _SCANNED_ARROW = pa.schema(
     [
         ("key", pa.string()),
+        ("scanned_size", pa.int64()),
         ("scanned_time", pa.int64()),
         ("scanned_rows", pa.int64()),
         ("scanned_statistics", pa.string()),
@@ -81,14 +84,10 @@ class FilePlacer:
 
 def merged_evidence(spark: SparkSession, frame: DataFrame, batch_size: int) -> Evidence:
     """What the files say about the columns, by Spark's schema merge over every batch of them."""
-    from pyspark.errors import PySparkException
-
     merged: Evidence | None = None
     for paths in _batches(frame, batch_size):
-        try:
-            schema = _reader(spark).option("mergeSchema", "true").parquet(*paths).schema
-        except PySparkException as error:
-            raise SchemaError(f"Spark cannot merge the schemas of the files from {paths[0]} on: {error}") from error
+        with spark_call(f"Reading the schemas of the files from {paths[0]} on"):
+            schema = _merged_schema(spark, paths)
         evidence = Evidence.of_file(build_delta_schema_from_spark(schema), paths[0])
         merged = evidence if merged is None else merged.merge(evidence)
     assert merged is not None, "called with files"
@@ -113,9 +112,15 @@ def with_statistics(
         ScanSummariser([delta_type if leaf.bounds else None for leaf, delta_type in zip(leaves, types, strict=True)]),
         _SCANNED_SCHEMA,
     )
+    rewritten = F.format_string(
+        "The file %s has %d bytes, but %d were listed: it was rewritten since, or the list is of another table. "
+        "List the files again",
+        *("path", "scanned_size", "size"),
+    )
     # A file that the scan says nothing about has no rows: its statistics are left out rather than guessed.
     return frame.join(summaries, "key", "left").select(
-        *("path", "size", "add_path", "partition_values", "key", "folder_keys", "error", "retryable"),
+        F.when(F.col("scanned_size") != F.col("size"), F.raise_error(rewritten)).otherwise(F.col("size")).alias("size"),
+        *("path", "add_path", "partition_values", "key", "folder_keys", "error", "retryable"),
         F.coalesce("modification_time", "scanned_time", F.lit(0)).alias("modification_time"),
         F.col("scanned_rows").alias("rows"),
         F.lit(json.dumps(read_schema)).alias("file_schema"),
@@ -135,6 +140,7 @@ class ScanSummariser:
             rows = [
                 {
                     "key": str(_place(unquote(file["file_path"]))),
+                    "scanned_size": file["size"],
                     "scanned_time": file["modified"],
                     "scanned_rows": file["rows"],
                     "scanned_statistics": json.dumps(list(self._leaves(file))),
@@ -152,6 +158,19 @@ class ScanSummariser:
                 yield _bound(delta_type, lowest, upper=False), _bound(delta_type, highest, upper=True), nulls
 
 
+def _merged_schema(spark: SparkSession, paths: Sequence[str]) -> StructType:
+    try:
+        return _reader(spark).option("mergeSchema", "true").parquet(*paths).schema
+    except Exception as error:
+        said = str(error).partition("\n\tat ")[0]
+        if "CANNOT_MERGE_SCHEMAS" not in said:
+            raise
+        raise SchemaError(
+            f"Spark cannot merge the schemas of the files from {paths[0]} on: {said}. Rewrite the files that differ, "
+            'or pass ConversionOptions(stats="footer"), which widens types, where Python workers reach the storage'
+        ) from error
+
+
 def _aggregated(data: DataFrame, leaves: Sequence[TableLeaf], types: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -160,12 +179,13 @@ def _aggregated(data: DataFrame, leaves: Sequence[TableLeaf], types: Sequence[st
     lowest = [_as_text(F.min(c), t) for c, t in zip(columns, types, strict=True)]
     highest = [_as_text(F.max(c), t) for c, t in zip(columns, types, strict=True)]
     nans = [
-        F.max(F.isnan(c)) if t in ("float", "double") else F.lit(False)  # noqa: FBT003
-        for c, t in zip(columns, types, strict=True)
+        F.max(F.isnan(c)) if t in ("float", "double") else F.lit(False) for c, t in zip(columns, types, strict=True)
     ]
     nulls = [F.count(F.when(c.isNull(), 1)) for c in columns]
-    return data.groupBy(F.col("_metadata.file_path").alias("file_path")).agg(
-        F.max(F.unix_millis("_metadata.file_modification_time")).alias("modified"),
+    metadata = data.metadataColumn("_metadata")  # and not a column of that name in the files
+    return data.groupBy(metadata.getField("file_path").alias("file_path")).agg(
+        F.max(metadata.getField("file_size")).alias("size"),
+        F.max(F.unix_millis(metadata.getField("file_modification_time"))).alias("modified"),
         F.count(F.lit(1)).alias("rows"),
         (F.array(*lowest) if columns else plain).alias("lowest"),
         (F.array(*highest) if columns else plain).alias("highest"),
@@ -185,13 +205,11 @@ def _as_text(value: Column, delta_type: str) -> Column:
             return F.unix_date(value).cast("string")
         case "timestamp":
             return F.unix_micros(value).cast("string")
-        case "timestamp_ntz":
-            epoch = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
-            return F.timestamp_diff("MICROSECOND", epoch, value).cast("string")
         case "float" | "double":
             return value.cast("double").cast("string")
         case "boolean" | "binary":
             return F.lit(None).cast("string")
+    # Of a timestamp_ntz too: functions that count its microseconds do so in the session's zone, which has gaps.
     return value.cast("string")
 
 
@@ -201,8 +219,11 @@ def _bound(delta_type: str, text: str, *, upper: bool) -> str | None:
             return string_bound(bytes.fromhex(text), upper=upper)
         case "date":
             return date_bound(int(text))
-        case "timestamp" | "timestamp_ntz":
-            return timestamp_bound(int(text) // 1000, utc=delta_type == "timestamp")
+        case "timestamp":
+            return timestamp_bound(int(text) // 1000, utc=True)
+        case "timestamp_ntz":
+            millis = _millis(text)
+            return None if millis is None else timestamp_bound(millis, utc=False)
         case "float" | "double":
             return float_bound(float(text), upper=upper)
         case "byte" | "short" | "integer" | "long":
@@ -213,9 +234,20 @@ def _bound(delta_type: str, text: str, *, upper: bool) -> str | None:
     return decimal_bound(unscaled, scale) if scale >= 0 else decimal_bound(unscaled * 10**-scale, 0)
 
 
+def _millis(text: str) -> int | None:
+    """Milliseconds, cut down, of a timestamp_ntz as Spark prints it; None outside the years 1 to 9999."""
+    try:
+        return (dt.datetime.fromisoformat(text) - dt.datetime(1970, 1, 1)) // dt.timedelta(milliseconds=1)
+    except ValueError:
+        return None
+
+
 def _reader(spark: SparkSession) -> DataFrameReader:
-    # Paths are names, not patterns; and a recursive look-up keeps Spark from reading columns out of folder names.
-    return spark.read.option("__globPaths__", "false").option("recursiveFileLookup", "true")
+    # Paths are names, not patterns; a recursive look-up keeps Spark from reading columns out of folder names; and
+    # whatever the session ignores, a file that cannot be read is an error.
+    return spark.read.options(
+        __globPaths__="false", recursiveFileLookup="true", ignoreCorruptFiles="false", ignoreMissingFiles="false"
+    )
 
 
 def _batches(frame: DataFrame, batch_size: int) -> Iterator[list[str]]:

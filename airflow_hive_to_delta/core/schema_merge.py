@@ -33,7 +33,6 @@ from airflow_hive_to_delta.core.schema import (
 )
 
 #: The type of a Parquet column that holds only nulls and was given no type. It fits every other.
-VOID = "void"
 
 
 @dataclass
@@ -45,7 +44,7 @@ class Evidence:
     equal schemas only the one with the smallest path counts.
     """
 
-    #: ``struct``, ``array``, ``map``, ``void`` or a primitive type, each with a file.
+    #: ``struct``, ``array``, ``map`` or a primitive type, each with a file.
     types: dict[str, str] = field(default_factory=dict)
     #: Spellings of the column's name, each with a file.
     spellings: dict[str, str] = field(default_factory=dict)
@@ -58,7 +57,7 @@ class Evidence:
 
     @classmethod
     def of_file(cls, file_schema: Mapping[str, Any], path: str) -> Self:
-        """The evidence of one file, whose schema may have ``void`` and types that Delta does not know."""
+        """The evidence of one file, whose schema may have types that Delta does not know."""
         return cls._of(dict(file_schema), path, ())
 
     @classmethod
@@ -211,7 +210,6 @@ class _Resolver:
         self.binary_as_string = binary_as_string
         self.widened: list[str] = []
         self.only_in_files: list[str] = []
-        self.untyped: list[str] = []
         self.spelt_differently: list[str] = []
         self.bytes_as_text: list[str] = []
 
@@ -227,18 +225,12 @@ class _Resolver:
             for key in seen.keys() - {column["name"].lower() for column in wanted}:
                 spelling, path = min(seen[key].spellings.items(), key=lambda found: found[::-1])
                 self.only_in_files.append(f"{dotted((*where, spelling))} ({path})")
-        fields = [self._field(where, column, found) for column, found in pairs]
-        return [found for found in fields if found]
+        return [self._field(where, column, found) for column, found in pairs]
 
-    def _field(
-        self, where: tuple[str, ...], wanted: dict[str, Any] | None, seen: Evidence | None
-    ) -> dict[str, Any] | None:
+    def _field(self, where: tuple[str, ...], wanted: dict[str, Any] | None, seen: Evidence | None) -> dict[str, Any]:
         path = (*where, self._spelling(where, wanted, seen))
         changes: list[dict[str, str]] = []
         delta_type = self._type(path, (), wanted["type"] if wanted else None, seen, changes)
-        if delta_type is None:
-            self.untyped.append(dotted(path))
-            return None
         metadata = copy.deepcopy(wanted["metadata"]) if wanted else {}
         if CHAR_VARCHAR in metadata:
             metadata[CHAR_VARCHAR] = respell(metadata[CHAR_VARCHAR], delta_type)
@@ -272,14 +264,15 @@ class _Resolver:
         wanted: DeltaType | None,
         seen: Evidence | None,
         changes: list[dict[str, str]],
-    ) -> DeltaType | None:
-        """The type of the column at ``path``; None when neither side knows one.
+    ) -> DeltaType:
+        """The type of the column at ``path``.
 
         ``part`` leads from the nearest field to here, through arrays and maps; ``changes`` are that field's.
         """
-        found = {name: file for name, file in seen.types.items() if name != VOID} if seen else {}
-        if seen is None or not found:
+        if seen is None:
+            assert wanted is not None
             return copy.deepcopy(wanted)
+        found = seen.types
         nested = [name for name in sorted(found) if name == "struct" or name in PARTS]
         if not nested and not isinstance(wanted, dict):
             return self._primitive(path, part, wanted, found, changes)
@@ -287,8 +280,7 @@ class _Resolver:
         if set(found) != {kind} or isinstance(wanted, str):
             self._conflict(path, wanted, found)
         if kind == "struct":
-            fields = self.fields(path, wanted["fields"] if isinstance(wanted, dict) else None, seen.fields)
-            return struct_of(fields) if fields else None
+            return struct_of(self.fields(path, wanted["fields"] if isinstance(wanted, dict) else None, seen.fields))
         parts = {
             name: self._type(
                 (*path, name),
@@ -299,8 +291,7 @@ class _Resolver:
             )
             for name, key in PARTS[kind].items()
         }
-        known = {name: delta_type for name, delta_type in parts.items() if delta_type is not None}
-        return nested_of(kind, known) if len(known) == len(parts) else None
+        return nested_of(kind, parts)
 
     def _primitive(
         self,
@@ -359,8 +350,6 @@ class _Resolver:
             notes.append(
                 f"Columns of the files that the catalog does not have were left out: {_some(self.only_in_files)}"
             )
-        if self.untyped:
-            notes.append(f"Columns without a type, null in every file, were left out: {_some(self.untyped)}")
         if self.spelt_differently:
             notes.append(f"Only readers that ignore case see every value of: {_some(self.spelt_differently)}")
         if self.bytes_as_text:

@@ -41,9 +41,12 @@ def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": memory,
+        # One machine: nothing listens beyond it.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # One machine: fewer, larger partitions than a cluster's defaults.
+        # Fewer, larger partitions than a cluster's defaults.
         "spark.sql.shuffle.partitions": "4",
         "spark.databricks.delta.snapshotPartitions": "2",
     }

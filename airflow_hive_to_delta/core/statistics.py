@@ -10,14 +10,17 @@ import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as json_text
 from typing import Any
 
 #: Leaf columns that get statistics unless the table's properties say otherwise (rule 32).
 INDEXED_COLUMNS = 32
 STRING_PREFIX = 32
 
-# Before this day writers disagree about the calendar, so its bounds may be days off (rule 36).
+# Before these, writers disagree about the calendar, and about zones too, which had local mean time: readers may take
+# what a file holds for another day or minute, so there are no bounds (rule 36).
 _GREGORIAN = dt.date(1582, 10, 15)
+_STANDARD_TIME = dt.datetime(1900, 1, 1)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _EPOCH = dt.datetime(1970, 1, 1)
 
@@ -56,7 +59,7 @@ def timestamp_bound(millis: int, *, utc: bool) -> str | None:
         moment = _EPOCH + dt.timedelta(milliseconds=millis)
     except OverflowError:
         return None
-    if moment.date() < _GREGORIAN:
+    if moment < _STANDARD_TIME if utc else moment.date() < _GREGORIAN:
         return None
     return f'"{moment.isoformat(timespec="milliseconds")}{"Z" if utc else ""}"'
 
@@ -67,20 +70,27 @@ def string_bound(value: bytes | str, *, upper: bool) -> str | None:
         text = value if isinstance(value, str) else value.decode()
     except UnicodeDecodeError:
         return None
-    cut, units = 0, 0
-    for character in text:
-        units += 2 if ord(character) > 0xFFFF else 1
-        if units > STRING_PREFIX:
-            break
-        cut += 1
+    cut = _cut(text)
     if cut == len(text):
-        return json.dumps(text)
+        return json_text(text)
     if not upper:
-        return json.dumps(text[:cut])
+        return json_text(text[:cut])
     hidden = ord(text[cut])
     if hidden == 0x10FFFF:
         return None
-    return json.dumps(text[:cut] + ("\x7f" if hidden < 0x7F else "\U0010ffff"))
+    return json_text(text[:cut] + ("\x7f" if hidden < 0x7F else "\U0010ffff"))
+
+
+def _cut(text: str) -> int:
+    """How many characters fit into 32 UTF-16 units, without half of a surrogate pair."""
+    if len(text) <= STRING_PREFIX // 2:
+        return len(text)
+    units = 0
+    for position, character in enumerate(text[: STRING_PREFIX + 1]):
+        units += 2 if ord(character) > 0xFFFF else 1
+        if units > STRING_PREFIX:
+            return position
+    return len(text)
 
 
 @dataclass(frozen=True)
@@ -196,7 +206,7 @@ def _put(tree: dict[str, Any], path: tuple[str, ...], value: str) -> None:
 
 
 def _object(tree: Mapping[str, Any]) -> str:
-    members = (f"{json.dumps(k)}:{v if isinstance(v, str) else _object(v)}" for k, v in tree.items())
+    members = (f"{json_text(k)}:{v if isinstance(v, str) else _object(v)}" for k, v in tree.items())
     return "{" + ",".join(members) + "}"
 
 
