@@ -5,11 +5,15 @@ INSTALLED := .venv/.installed
 JAVA := .venv/.java-home
 JARS := .ivy/.resolved
 
-.PHONY: help test quick lint types bench clean
+.PHONY: help demo test quick lint types bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: $(JARS) ## Convert two Hive databases on a simulated S3 and Glue
+	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py 2> .demo.log || { tail -n 40 .demo.log >&2; exit 1; }
+	@rm -f .demo.log
 
 test: lint types $(JARS) ## Lint, types and every test
 	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/pytest

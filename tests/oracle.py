@@ -13,7 +13,16 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DecimalType,
+    MapType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 SKIPPING = "spark.databricks.delta.stats.skipping"
 
@@ -73,13 +82,16 @@ def _filters(original: DataFrame) -> Iterator[tuple[str, Column]]:
         if isinstance(kind, (ArrayType, MapType)):
             continue
         ranged = False
-        for (value,) in original.select(column).distinct().collect():
+        as_text = isinstance(kind, (DateType, TimestampType, TimestampNTZType, DecimalType))
+        text = column.cast("string") if as_text else F.lit(None)
+        for value, shown in original.select(column, text).distinct().collect():
             if value is None:
                 continue
             if isinstance(value, float) and math.isnan(value):
                 yield f"isnan({path})", F.isnan(column)
                 continue
-            literal = F.lit(bytes(value) if isinstance(value, bytearray) else value).cast(kind)
+            # Not as Python has it: on the way to the JVM a day before 1582 changes its calendar, a decimal its digits.
+            literal = F.lit(shown if as_text else bytes(value) if isinstance(value, bytearray) else value).cast(kind)
             yield f"{path} = {value!r}", column == literal
             if not ranged and not isinstance(value, bool):
                 yield f"{path} > {value!r}", column > literal

@@ -12,7 +12,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_hive_to_delta import ConversionOptions, convert_table
+from airflow_hive_to_delta import ConversionOptions, DatabricksListing, UCDiscovery, convert, convert_table
 from airflow_hive_to_delta.core.models import ALREADY_DELTA
 from tests.oracle import assert_same, delta_at
 from tests.tables import convert_folder, files_of, snapshot, write_parquet
@@ -185,7 +185,7 @@ def test_rules_14_and_24_odd_characters_in_partition_values_and_file_names(spark
     assert_same(spark, original, delta_at(spark, root))
 
 
-def test_rule_16_files_outside_the_root_have_absolute_paths_and_the_result_says_so(spark, tmp_path):
+def test_rules_16_and_18_files_outside_the_root_have_absolute_paths_and_the_result_says_so(spark, tmp_path):
     root, elsewhere = tmp_path / "t", tmp_path / "t_archive %41"
     write_parquet(root / "p=1" / "f.parquet", {"id": [1]})
     write_parquet(elsewhere / "p=2" / "f.parquet", {"id": [2]})
@@ -242,6 +242,20 @@ def test_rule_29_decimals_widen_when_they_keep_their_digits(spark, tmp_path):
     original = spark.read.schema("d decimal(20,4)").parquet(str(root))
     convert_folder(spark, root)
     assert_same(spark, original, delta_at(spark, root))
+
+
+def test_rule_29_times_without_a_zone_are_a_timestamp_only_by_option(spark, tmp_path, database):
+    root = tmp_path / "t"
+    moments = [dt.datetime(2024, 1, 1, 12, 30, 0, 5), dt.datetime(1969, 12, 31, 23, 59), None]
+    write_parquet(root / "a", {"at": pa.array(moments, pa.timestamp("us"))})
+    spark.sql(f"CREATE TABLE {database}.t (at TIMESTAMP) STORED AS PARQUET LOCATION '{root}'")
+    arguments = (spark, UCDiscovery([f"spark_catalog.{database}.*"]), DatabricksListing(), None, None)
+    (refused,) = convert(*arguments)
+    assert "ntz_as_timestamp=True" in refused.error
+    (result,) = convert(*arguments, options=ConversionOptions(ntz_as_timestamp=True))
+    assert (result.status, result.features) == ("converted", [])
+    assert any("timestamp_ntz as timestamp" in note for note in result.notes)
+    assert_same(spark, spark.table(f"{database}.t"), delta_at(spark, root))
 
 
 def test_rule_30_a_column_that_only_some_files_have_is_null_in_the_others(spark, tmp_path):

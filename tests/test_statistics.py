@@ -134,7 +134,7 @@ def test_rule_36_no_bounds_before_the_gregorian_calendar():
 
 
 def test_rule_37_an_absent_null_count_is_not_zero_and_an_all_null_column_has_no_bounds():
-    leaves = [TableLeaf(("a",), bounds=True), TableLeaf(("b",), bounds=True)]
+    leaves = [TableLeaf(("a",), "long", bounds=True), TableLeaf(("b",), "long", bounds=True)]
     schema = json.dumps(struct(column("a"), column("b")))
     stats = json.loads(StatisticsWriter(leaves).write(schema, [("1", "2", None), (None, None, 3)], 3))
     assert stats == {"numRecords": 3, "minValues": {"a": 1}, "maxValues": {"a": 2}, "nullCount": {"b": 3}}
@@ -155,5 +155,15 @@ def test_rule_38_leaves_are_matched_by_position_because_a_name_can_hold_a_dot():
 
 
 def test_rule_30_a_column_that_the_file_lacks_is_null_in_every_row():
-    writer = StatisticsWriter([TableLeaf(("new",), bounds=True)])
+    writer = StatisticsWriter([TableLeaf(("new",), "long", bounds=True)])
     assert json.loads(writer.write(json.dumps(struct(column("old"))), [("1", "1", 0)], 7))["nullCount"] == {"new": 7}
+
+
+@pytest.mark.parametrize(
+    ("file_type", "table_type", "kept"), [("integer", "long", True), ("timestamp_ntz", "timestamp", False)]
+)
+def test_bounds_of_a_type_that_is_written_otherwise_are_left_out(file_type, table_type, kept):
+    writer = StatisticsWriter([TableLeaf(("a",), table_type, bounds=True)])
+    stats = json.loads(writer.write(json.dumps(struct(column("a", file_type))), [("1", "2", 0)], 2))
+    assert (stats["minValues"] == {"a": 1}) is kept
+    assert stats["nullCount"] == {"a": 0}

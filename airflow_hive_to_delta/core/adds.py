@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.delta_log import action_line, add_action
-from airflow_hive_to_delta.core.errors import PartitionError
+from airflow_hive_to_delta.core.errors import PartitionError, PermanentError
 from airflow_hive_to_delta.core.partitions import normalise, partition_folders, values_from_path
 from airflow_hive_to_delta.core.paths import (
     Location,
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.models import ConversionOptions
 
 #: What is known of a file once it was described. ``error`` is null unless the file cannot be part of the table.
+#: ``layout`` names the file's own schema, whose text ``file_schema`` at least one file of each layout and task has.
 #: ``key`` and ``folder_keys`` are filled where Spark's own reader describes the files.
 DESCRIBED_SCHEMA = (
     "path string, size bigint, modification_time bigint, add_path string, partition_values string, rows bigint, "
-    "file_schema string, leaf_statistics string, key string, folder_keys string, error string, retryable boolean"
+    "layout string, file_schema string, leaf_statistics string, key string, folder_keys string, "
+    "error string, retryable boolean"
 )
 DESCRIBED_ARROW = pa.schema(
     [
@@ -39,6 +41,7 @@ DESCRIBED_ARROW = pa.schema(
         ("add_path", pa.string()),
         ("partition_values", pa.string()),
         ("rows", pa.int64()),
+        ("layout", pa.string()),
         ("file_schema", pa.string()),
         ("leaf_statistics", pa.string()),
         ("key", pa.string()),
@@ -47,8 +50,10 @@ DESCRIBED_ARROW = pa.schema(
         ("retryable", pa.bool_()),
     ]
 )
-LINES_SCHEMA = "line string, add_path string, rows bigint"
-_ARROW_LINES = pa.schema([("line", pa.string()), ("add_path", pa.string()), ("rows", pa.int64())])
+LINES_SCHEMA = "line string, add_path string, rows bigint, error string"
+_ARROW_LINES = pa.schema(
+    [("line", pa.string()), ("add_path", pa.string()), ("rows", pa.int64()), ("error", pa.string())]
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ def place(
     """
     location = parse_location(file["path"], "file path")
     check_allowed(location, options.allowed_roots)
+    if file["size"] < 0:
+        raise PermanentError(f"The size of {file['path']} is {file['size']}, expected its bytes. List the files again")
     inside = root.holds(location)
     folders = root.relative(location) if inside else location.path
     given = file["partition_values"]
@@ -102,6 +109,8 @@ class AddWriter:
     """The function for ``mapInArrow`` that writes the add action of every described file (DESCRIBED_SCHEMA)."""
 
     leaves: Sequence[TableLeaf]
+    #: Text of each schema that files have, by its name.
+    layouts: Mapping[str, str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = StatisticsWriter(self.leaves)
@@ -114,9 +123,9 @@ class AddWriter:
         stats = (
             None
             if leaf_statistics is None
-            else writer.write(file["file_schema"], json.loads(leaf_statistics), file["rows"])
+            else writer.write(self.layouts[file["layout"]], json.loads(leaf_statistics), file["rows"])
         )
         action = add_action(
             file["add_path"], json.loads(file["partition_values"]), file["size"], file["modification_time"], stats
         )
-        return {"line": action_line(action), "add_path": file["add_path"], "rows": file["rows"]}
+        return {"line": action_line(action), "add_path": file["add_path"], "rows": file["rows"], "error": file["error"]}

@@ -13,7 +13,6 @@ import tempfile
 import time
 import uuid
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
@@ -108,17 +107,19 @@ def convert(
     """Convert every table that ``discovery`` finds, ``max_workers`` side by side, in the order of discovery.
 
     A table that fails or is refused has a result that says why, and touches no other. Tables of one name in several
-    databases are registered as ``database_name``, unless they bring a ``target_table_name`` of their own.
+    databases are registered as ``database_name``, with the catalog before it where databases are alike too, unless they
+    bring a ``target_table_name`` of their own.
 
     :param progress: a line per table on standard error, and a progress bar in a terminal.
     """
     options = options or ConversionOptions()
     tables = _with_target_names(discovery.discover(spark))
+    targets = _tables_by_target(tables)
 
     def convert_discovered(table: TableInfo) -> ConversionResult:
         started = time.monotonic()
         try:
-            target = _discovered_target(table, target_catalog, target_schema, options)
+            target = _discovered_target(table, targets, target_catalog, target_schema, options)
             return _convert_one(spark, table, lambda: files_as_df(spark, listing, table, options), target, options)
         except Exception as error:
             return _failed(table, error, time.monotonic() - started)
@@ -176,6 +177,7 @@ def _convert_files(
             type_widening=options.type_widening,
             allow_name_case_conflict=options.allow_name_case_conflict,
             binary_as_string=options.binary_as_string,
+            ntz_as_timestamp=options.ntz_as_timestamp,
         )
         txn_id = str(uuid.uuid4())
         with tempfile.TemporaryFile() as entry:
@@ -239,11 +241,13 @@ def _write_entry(
         return 0
     leaves = indexed_leaves(schema.schema, partition_columns, configuration)
     partitions = -(-described.file_count // _LINES_PER_PARTITION)
-    files = described.with_statistics(spark, schema, leaves, options)
-    lines = files.coalesce(partitions).mapInArrow(AddWriter(leaves), LINES_SCHEMA)
+    files, layouts = described.with_statistics(spark, schema, leaves, options)
+    lines = files.coalesce(partitions).mapInArrow(AddWriter(leaves, layouts), LINES_SCHEMA)
     rows: int | None = 0
     hashes = array("q")
     for line in lines.toLocalIterator(prefetchPartitions=True):
+        if line.error is not None:
+            raise PermanentError(line.error)
         entry.write(line.line.encode() + b"\n")
         rows = None if rows is None or line.rows is None else rows + line.rows
         hashes.append(hash(line.add_path))
@@ -340,22 +344,43 @@ def _notes(described: DescribedFiles, partition_types: Mapping[str, str], option
 
 
 def _with_target_names(tables: Sequence[TableInfo]) -> list[TableInfo]:
-    """Give tables of one name in several databases target names that differ."""
-    taken = Counter(table.name.lower() for table in tables if table.target_table_name is None)
-    return [
-        replace(table, target_table_name=f"{table.database}_{table.name}")
-        if table.target_table_name is None and taken[table.name.lower()] > 1 and table.database
-        else table
-        for table in tables
-    ]
+    """Give every table a target name; those of one name are told apart by their databases, then by their catalogs."""
+    named = [replace(table, target_table_name=table.target_table_name or table.name) for table in tables]
+    for parts in (("database", "name"), ("catalog", "database", "name")):
+        taken = _tables_by_target(named)
+        for table, found in zip(named, tables, strict=True):
+            if found.target_table_name is None and len(taken[_target_key(table)]) > 1:
+                table.target_table_name = "_".join(filter(None, (getattr(table, part) for part in parts)))
+    return named
+
+
+def _tables_by_target(tables: Sequence[TableInfo]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for table in tables:
+        found.setdefault(_target_key(table), []).append(table.qualified_name)
+    return found
+
+
+def _target_key(table: TableInfo) -> str:
+    return (table.target_table_name or table.name).lower()
 
 
 def _discovered_target(
-    table: TableInfo, target_catalog: str | None, target_schema: str | None, options: ConversionOptions
+    table: TableInfo,
+    targets: Mapping[str, Sequence[str]],
+    target_catalog: str | None,
+    target_schema: str | None,
+    options: ConversionOptions,
 ) -> catalog.Target | None:
     if target_catalog is None and target_schema is None:
         return None
-    return catalog.target_of(target_catalog, target_schema, table.target_table_name or table.name, options)
+    target = catalog.target_of(target_catalog, target_schema, table.target_table_name, options)
+    same = targets[_target_key(table)]
+    if target is not None and len(same) > 1:
+        raise PermanentError(
+            f"{' and '.join(same)} would all be registered as {target.name}. Give each a target_table_name of its own"
+        )
+    return target
 
 
 def _failed(table: TableInfo, error: Exception, seconds: float) -> ConversionResult:

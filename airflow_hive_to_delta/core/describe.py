@@ -38,6 +38,8 @@ _TOTALS = pa.schema(
         ("files", pa.int64()),
         ("bytes", pa.int64()),
         ("absolute", pa.int64()),
+        ("layout", pa.string()),
+        ("file_schema", pa.string()),
         ("evidence", pa.string()),
         ("errors", pa.int64()),
         ("error", pa.string()),
@@ -45,7 +47,8 @@ _TOTALS = pa.schema(
     ]
 )
 _TOTALS_SCHEMA = (
-    "files bigint, bytes bigint, absolute bigint, evidence string, errors bigint, error string, retryable boolean"
+    "files bigint, bytes bigint, absolute bigint, layout string, file_schema string, evidence string, "
+    "errors bigint, error string, retryable boolean"
 )
 
 
@@ -60,14 +63,16 @@ class DescribedFiles:
     absolute_count: int
     #: None when there is no file.
     evidence: Evidence | None
+    #: Text of each schema that files have, by its name.
+    layouts: dict[str, str]
     scanned: bool
 
     def with_statistics(
         self, spark: SparkSession, schema: TableSchema, leaves: Sequence[TableLeaf], options: ConversionOptions
-    ) -> DataFrame:
-        """The files with all that an add action needs (DESCRIBED_SCHEMA)."""
+    ) -> tuple[DataFrame, dict[str, str]]:
+        """The files with all that an add action needs (DESCRIBED_SCHEMA), and the layouts they name."""
         if not self.scanned:
-            return self.frame
+            return self.frame, self.layouts
         batch_size = _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_SCAN)
         return scan.with_statistics(spark, self.frame, schema.schema, leaves, batch_size)
 
@@ -116,12 +121,10 @@ class EvidenceMerger:
         for batch in batches:
             rows = batch.to_pylist()
             for row in rows:
-                said = row["evidence"]
-                row["evidence"] = None
-                if said is None:
+                if row["file_schema"] is None:
                     continue
                 try:
-                    mine = Evidence.of_file(json.loads(said), row["path"])
+                    mine = Evidence.of_file(json.loads(row["file_schema"]), row["path"])
                 except SchemaError as error:
                     row |= {"errors": row["files"], "error": str(error), "retryable": False}
                     continue
@@ -137,7 +140,8 @@ def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
     from pyspark.sql import functions as F  # noqa: N812
 
     error = F.struct("retryable", "path", "error")
-    groups = frame.groupBy("file_schema").agg(
+    groups = frame.groupBy("layout").agg(
+        F.max("file_schema").alias("file_schema"),
         F.count("*").alias("files"),
         F.sum("size").alias("bytes"),
         F.sum(F.col("add_path").contains("://").cast("long")).alias("absolute"),
@@ -146,16 +150,17 @@ def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
         # False sorts first: an error that no retry can help is told before one that it may.
         F.min(F.when(F.col("error").isNotNull(), error)).alias("first"),
     )
-    columns = ("files", "bytes", "absolute", "path", "errors", "first.error", "first.retryable")
-    merged = groups.select(F.col("file_schema").alias("evidence"), *columns).mapInArrow(
-        EvidenceMerger(), _TOTALS_SCHEMA
-    )
+    said = groups.select(*groups.columns[:-1], "first.error", "first.retryable")
+    merged = said.mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA)
+    layouts: dict[str, str] = {}
     evidence: Evidence | None = None
     files = size = absolute = errors = 0
     failures = []
     for row in merged.collect():
         files, size, absolute = files + row.files, size + row.bytes, absolute + (row.absolute or 0)
         errors += row.errors
+        if row.file_schema is not None:
+            layouts[row.layout] = row.file_schema
         if row.error is not None:
             failures.append((row.retryable, row.error))
         if row.evidence is not None:
@@ -165,7 +170,7 @@ def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
         retryable, first = min(failures)
         kind = TransientError if retryable else PermanentError
         raise kind(first if errors == 1 else f"{first} ({errors} of {files} files cannot be part of the table)")
-    return DescribedFiles(frame, files, size, absolute, evidence, scanned)
+    return DescribedFiles(frame, files, size, absolute, evidence, layouts, scanned)
 
 
 def _check_scanned_folders(described: DescribedFiles, options: ConversionOptions) -> None:
@@ -175,7 +180,12 @@ def _check_scanned_folders(described: DescribedFiles, options: ConversionOptions
 
 
 def _batch_size(spark: SparkSession, chosen: int | None, setting: str, otherwise: int) -> int:
-    return chosen or int(spark.conf.get(setting, None) or otherwise)
+    if chosen:
+        return chosen
+    found = spark.conf.get(setting, None) or str(otherwise)
+    if not found.isdecimal() or int(found) < 1:
+        raise PermanentError(f"{setting} is {found!r}, expected a number of files, at least 1")
+    return int(found)
 
 
 @contextmanager

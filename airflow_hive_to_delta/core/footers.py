@@ -6,6 +6,7 @@ fields whose order is defined.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -59,12 +60,14 @@ class FooterReader:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         root = parse_location(self.root)
         remote = root.scheme != "file"
+        told: set[str] = set()
         with ThreadPoolExecutor(self.options.footer_threads if remote else 1) as pool:
             run: Callable[..., Iterator[dict[str, Any] | None]] = pool.map if remote else map
             for batch in batches:
                 for start in range(0, batch.num_rows, _OUTPUT_ROWS):
                     files = batch.slice(start, _OUTPUT_ROWS).to_pylist(maps_as_pydicts="strict")
                     rows = [row for row in run(lambda file: self._read(file, root), files) if row is not None]
+                    _tell_each_schema_once(rows, told)
                     yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW)
 
     def _read(self, file: dict[str, Any], root: Location) -> dict[str, Any] | None:
@@ -82,6 +85,7 @@ class FooterReader:
             row["add_path"] = placed.add_path
             row["partition_values"] = json.dumps(placed.partition_values or {})
             row["rows"] = metadata.num_rows
+            row["layout"] = layout.name
             row["file_schema"] = layout.schema
             if self.options.stats == "footer":
                 row["leaf_statistics"] = json.dumps(leaf_statistics(metadata, layout, tail))
@@ -100,6 +104,16 @@ class FooterReader:
                 self._layouts.clear()
             layout = self._layouts[printed] = layout_of(schema, path)
         return layout
+
+
+def _tell_each_schema_once(rows: list[dict[str, Any]], told: set[str]) -> None:
+    """Most files of a table have one schema, and its text is longer than all else that is known of a file."""
+    for row in rows:
+        layout = row.get("layout")
+        if layout in told:
+            row["file_schema"] = None
+        elif layout is not None:
+            told.add(layout)
 
 
 def read_tail(location: Location, size: int, options: ConversionOptions) -> tuple[bytes, int]:
@@ -145,6 +159,8 @@ class Leaf:
 class Layout:
     """The columns of a file in Delta's terms."""
 
+    #: Equal for equal schemas.
+    name: str
     #: The file's schema as JSON text, in Delta's form.
     schema: str
     column_names: frozenset[str]
@@ -161,8 +177,10 @@ def layout_of(schema: Any, path: str) -> Layout:
     leaves = [_leaf(column, path) for column in columns]
     remaining = iter(leaves)
     fields = [_field(f.name, f.type, remaining, path) for f in schema.to_arrow_schema()]
+    text = json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
     return Layout(
-        schema=json.dumps({"type": "struct", "fields": fields}, separators=(",", ":")),
+        name=hashlib.blake2b(text.encode(), digest_size=16).hexdigest(),
+        schema=text,
         column_names=frozenset(f["name"].lower() for f in fields),
         leaves=tuple(None if c.max_repetition_level else leaf for c, leaf in zip(columns, leaves, strict=True)),
     )
@@ -331,14 +349,21 @@ def _local_tail(location: Location, length: int, _: ConversionOptions) -> tuple[
 
 def _s3_tail(location: Location, length: int, options: ConversionOptions) -> tuple[bytes, int, int]:
     client = aws.s3_client(location.authority, options.region, options.expected_bucket_owner)
-    with aws_call(f"Reading the footer of {location}"):
-        answer = client.get_object(
-            Bucket=location.authority,
-            Key=location.key,
-            Range=f"bytes=-{length}",
-            **aws.owner(options.expected_bucket_owner),  # type: ignore[arg-type]
-        )
-        tail = answer["Body"].read()
+    try:
+        with aws_call(f"Reading the footer of {location}"):
+            answer = client.get_object(
+                Bucket=location.authority,
+                Key=location.key,
+                Range=f"bytes=-{length}",
+                **aws.owner(options.expected_bucket_owner),  # type: ignore[arg-type]
+            )
+            tail = answer["Body"].read()
+    except MissingError as error:
+        raise MissingError(f"{error}. List the files again") from error
+    except PermanentError as error:
+        if "InvalidRange" in str(error):  # S3's word for asking an empty object for its last bytes
+            return b"", 0, 0
+        raise
     total = answer.get("ContentRange", "").rpartition("/")[2]
     return tail, int(total or len(tail)), int(answer["LastModified"].timestamp() * 1000)
 

@@ -112,6 +112,8 @@ class ConversionOptions(_Document):
     allow_name_case_conflict: bool = False
     #: Read bytes that carry no text annotation as text where the catalog says ``string``.
     binary_as_string: bool = False
+    #: Read times that carry no zone as UTC where the catalog says ``timestamp``, as Spark does.
+    ntz_as_timestamp: bool = False
     #: Accept ``key=value`` folders whose key is neither a partition column nor in the files.
     allow_undeclared_partitions: bool = False
     #: Accept partitions whose location does not exist: they hold no files.

@@ -17,10 +17,15 @@ from airflow_hive_to_delta.core.errors import PartitionError
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
-_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
+# What Spark's casts read, or less. Python's own numbers, blanks and digits would be more: `1_000`, `\u0661`, `\u00a0`.
+_BLANKS = "".join(map(chr, range(0x21))) + "\x7f"
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_FLOAT_WORD = re.compile(r"nan|[+-]?inf(inity)?", re.IGNORECASE)
+_DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})")
 _TIMESTAMP = re.compile(
-    r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?"
-    r"\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
+    r"([0-9]{4}-[0-9]{1,2}-[0-9]{1,2})(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,9}))?)? ?"
+    r"(Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2})?)?"
 )
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 # Room for every digit that a decimal(38, s) can have; the default context rounds at 28.
@@ -102,26 +107,29 @@ def _serialiser(delta_type: str, zone: str) -> Callable[[str], str]:
     return _SERIALISERS[delta_type]
 
 
-def _integer(raw: str, delta_type: str) -> str:
-    if not re.fullmatch(r"[+-]?[0-9]+", raw.strip()):
+def _matched(pattern: re.Pattern[str], raw: str) -> re.Match[str]:
+    found = pattern.fullmatch(raw.strip(_BLANKS))
+    if found is None:
         raise ValueError(raw)
-    value = int(raw)
+    return found
+
+
+def _integer(raw: str, delta_type: str) -> str:
+    value = int(_matched(_INTEGER, raw)[0])
     if not -(1 << (_INTEGER_BITS[delta_type] - 1)) <= value < 1 << (_INTEGER_BITS[delta_type] - 1):
         raise OverflowError(raw)
     return str(value)
 
 
 def _boolean(raw: str) -> str:
-    word = raw.strip().lower()
+    word = raw.strip(_BLANKS).lower()
     if word not in _TRUE | _FALSE:
         raise ValueError(raw)
     return "true" if word in _TRUE else "false"
 
 
 def _decimal(raw: str, precision: int, scale: int) -> str:
-    value = Decimal(raw.strip())
-    if not value.is_finite():
-        raise ValueError(raw)
+    value = Decimal(_matched(_NUMBER, raw)[0])
     stored = value.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     # A value with more digits than the type keeps would be another value: that is an error, never a rounding.
     if stored != value or len(stored.as_tuple().digits) > precision:
@@ -130,7 +138,8 @@ def _decimal(raw: str, precision: int, scale: int) -> str:
 
 
 def _float(raw: str) -> str:
-    value = float(raw)
+    word = _FLOAT_WORD.fullmatch(raw.strip(_BLANKS))
+    value = float((word or _matched(_NUMBER, raw))[0])
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
@@ -139,17 +148,11 @@ def _float(raw: str) -> str:
 
 
 def _date(raw: str) -> str:
-    found = _DATE.fullmatch(raw.strip())
-    if not found:
-        raise ValueError(raw)
-    return dt.date(*map(int, found.groups())).isoformat()
+    return dt.date(*map(int, _matched(_DATE, raw).groups())).isoformat()
 
 
 def _moment(raw: str) -> tuple[dt.datetime, str | None]:
-    found = _TIMESTAMP.fullmatch(raw.strip())
-    if not found:
-        raise ValueError(raw)
-    day, hour, minute, second, fraction, zone = found.groups()
+    day, hour, minute, second, fraction, zone = _matched(_TIMESTAMP, raw).groups()
     year, month, day_of_month = map(int, day.split("-"))
     micros = int((fraction or "").ljust(6, "0")[:6])
     return dt.datetime(year, month, day_of_month, int(hour or 0), int(minute or 0), int(second or 0), micros), zone
@@ -162,10 +165,11 @@ def _timestamp(raw: str, zone: str) -> str:
     elif own_zone in {"Z", "UTC", "GMT"}:
         aware = moment.replace(tzinfo=dt.UTC)
     else:
-        sign = -1 if own_zone[0] == "-" else 1
-        digits = own_zone[1:].replace(":", "")
-        offset = dt.timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-        aware = moment.replace(tzinfo=dt.timezone(sign * offset))
+        hours, minutes = int(own_zone[1:3]), int(own_zone[-2:])
+        if minutes > 59 or hours * 60 + minutes > 18 * 60:
+            raise ValueError(raw)
+        offset = dt.timedelta(hours=hours, minutes=minutes)
+        aware = moment.replace(tzinfo=dt.timezone(-offset if own_zone[0] == "-" else offset))
     return f"{aware.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 

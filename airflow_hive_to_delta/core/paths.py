@@ -98,7 +98,9 @@ def add_path(file: Location, root: Location) -> str:
     try:
         if root.holds(file):
             return quote(root.relative(file), safe=_SAFE)
-        scheme = root.scheme if {root.scheme, file.scheme} <= S3_SCHEMES else file.scheme
+        # One spelling per table: the root's own, or the one that every Spark knows.
+        spelling = root.scheme if root.scheme in S3_SCHEMES else "s3a"
+        scheme = spelling if file.scheme in S3_SCHEMES else file.scheme
         return f"{scheme}://{file.authority}{quote(file.path, safe=_SAFE)}"
     except UnicodeEncodeError:
         raise PermanentError(

@@ -52,6 +52,10 @@ _SCANNED_ARROW = pa.schema(
 )
 
 
+#: Spark reads every file into the table's own schema.
+_LAYOUT = "table"
+
+
 @dataclass
 class FilePlacer:
     """The function for ``mapInArrow`` that finds each file's place in the table without opening it."""
@@ -83,7 +87,10 @@ class FilePlacer:
 
 
 def merged_evidence(spark: SparkSession, frame: DataFrame, batch_size: int) -> Evidence:
-    """What the files say about the columns, by Spark's schema merge over every batch of them."""
+    """What the files say about the columns, by Spark's schema merge over every batch of them.
+
+    It takes names that differ in case for one, so files of one batch that disagree are not found (rule 12).
+    """
     merged: Evidence | None = None
     for paths in _batches(frame, batch_size):
         with spark_call(f"Reading the schemas of the files from {paths[0]} on"):
@@ -96,8 +103,8 @@ def merged_evidence(spark: SparkSession, frame: DataFrame, batch_size: int) -> E
 
 def with_statistics(
     spark: SparkSession, frame: DataFrame, schema: Mapping[str, Any], leaves: Sequence[TableLeaf], batch_size: int
-) -> DataFrame:
-    """The described files with rows and statistics from one aggregation per batch of files."""
+) -> tuple[DataFrame, dict[str, str]]:
+    """The described files with rows and statistics from one aggregation per batch of files, and their one layout."""
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import StructType
 
@@ -118,14 +125,17 @@ def with_statistics(
         *("path", "scanned_size", "size"),
     )
     # A file that the scan says nothing about has no rows: its statistics are left out rather than guessed.
-    return frame.join(summaries, "key", "left").select(
-        F.when(F.col("scanned_size") != F.col("size"), F.raise_error(rewritten)).otherwise(F.col("size")).alias("size"),
-        *("path", "add_path", "partition_values", "key", "folder_keys", "error", "retryable"),
+    described = frame.join(summaries, "key", "left").select(
+        *("path", "size", "add_path", "partition_values", "key", "folder_keys"),
+        F.when(F.col("scanned_size") != F.col("size"), rewritten).alias("error"),
+        F.lit(False).alias("retryable"),
         F.coalesce("modification_time", "scanned_time", F.lit(0)).alias("modification_time"),
         F.col("scanned_rows").alias("rows"),
-        F.lit(json.dumps(read_schema)).alias("file_schema"),
+        F.lit(_LAYOUT).alias("layout"),
+        F.lit(None).cast("string").alias("file_schema"),
         F.col("scanned_statistics").alias("leaf_statistics"),
     )
+    return described, {_LAYOUT: json.dumps(read_schema)}
 
 
 @dataclass

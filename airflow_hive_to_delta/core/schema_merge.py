@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
@@ -151,6 +151,7 @@ def resolve(
     type_widening: bool = True,
     allow_name_case_conflict: bool = False,
     binary_as_string: bool = False,
+    ntz_as_timestamp: bool = False,
 ) -> TableSchema:
     """The one schema for the catalog and all files, or a :class:`SchemaError` that names column and files.
 
@@ -159,7 +160,8 @@ def resolve(
     ``partition_columns`` are Delta types by name, in order, and win over columns of the files (rule 23). A catalog
     may hold them too: then their comments are kept.
     """
-    resolver = _Resolver(type_widening, allow_name_case_conflict, binary_as_string)
+    readings = {("binary", "string"): binary_as_string, ("timestamp_ntz", "timestamp"): ntz_as_timestamp}
+    resolver = _Resolver(type_widening, allow_name_case_conflict, {pair for pair, yes in readings.items() if yes})
     partition_keys = {name.lower() for name in partition_columns}
     if catalog is not None:
         check_names(catalog)
@@ -204,14 +206,17 @@ _SPECIAL = frozenset(" ,;{}()\n\t=")
 class _Resolver:
     """One resolution: what the caller allows, and what was found on the way."""
 
-    def __init__(self, type_widening: bool, allow_name_case_conflict: bool, binary_as_string: bool) -> None:
+    def __init__(
+        self, type_widening: bool, allow_name_case_conflict: bool, readings: Collection[tuple[str, str]]
+    ) -> None:
         self.type_widening = type_widening
         self.allow_name_case_conflict = allow_name_case_conflict
-        self.binary_as_string = binary_as_string
+        #: Types of files that are read as another type of the catalog, because the caller says so.
+        self.readings = readings
         self.widened: list[str] = []
         self.only_in_files: list[str] = []
         self.spelt_differently: list[str] = []
-        self.bytes_as_text: list[str] = []
+        self.read_otherwise: list[str] = []
 
     def fields(
         self, where: tuple[str, ...], wanted: list[dict[str, Any]] | None, seen: Mapping[str, Evidence]
@@ -311,8 +316,8 @@ class _Resolver:
             )
         narrower = []
         for name in found:
-            if name == "binary" and final == "string" and wanted and self.binary_as_string:
-                self.bytes_as_text.append(dotted(path))
+            if wanted and (name, final) in self.readings:
+                self.read_otherwise.append(f"{dotted(path)} ({spark_type_of(name)} as {spark_type_of(final)})")
             elif wider_type(name, final) != final:
                 self._conflict(path, wanted, found)
             elif name != final:
@@ -334,6 +339,8 @@ class _Resolver:
             advice = f"Give the column the type {spark_type_of(name)} in the catalog, or rewrite the file"
             if (name, wanted) == ("binary", "string"):
                 advice = "Pass binary_as_string=True if the bytes are text in UTF-8, or give it the type binary"
+            if (name, wanted) == ("timestamp_ntz", "timestamp"):
+                advice = "Pass ntz_as_timestamp=True if the times are in UTC, or give it the type timestamp_ntz"
         else:
             pairs = [(one, other) for one in by_path for other in by_path if one < other]
             one, other = next((p for p in pairs if wider_type(p[0][1], p[1][1]) is None), pairs[0])
@@ -352,8 +359,8 @@ class _Resolver:
             )
         if self.spelt_differently:
             notes.append(f"Only readers that ignore case see every value of: {_some(self.spelt_differently)}")
-        if self.bytes_as_text:
-            notes.append(f"Bytes without a text annotation are read as text: {_some(self.bytes_as_text)}")
+        if self.read_otherwise:
+            notes.append(f"Columns of the files are read as another type, by option: {_some(self.read_otherwise)}")
         if self.widened:
             readers = "the feature typeWidening is on: Spark 4 reads it; Spark 3.5 and delta-rs refuse it"
             if not self.type_widening:

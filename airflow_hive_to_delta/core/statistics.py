@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as json_text
 from typing import Any
 
+from airflow_hive_to_delta.core.errors import PermanentError
+
 #: Leaf columns that get statistics unless the table's properties say otherwise (rule 32).
 INDEXED_COLUMNS = 32
 STRING_PREFIX = 32
@@ -98,6 +100,7 @@ class TableLeaf:
     """A column of the table that may have statistics, by its path of names."""
 
     path: tuple[str, ...]
+    delta_type: str
     #: False for ``char(n)``, whose readers pad values that the file holds unpadded.
     bounds: bool
 
@@ -114,7 +117,7 @@ def indexed_leaves(
         chosen = [tuple(part.lower() for part in name) for name in _column_names(wanted)]
         leaves = [x for x in leaves if any(tuple(p.lower() for p in x[0].path[: len(c)]) == c for c in chosen)]
     else:
-        most = int(properties.get("delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS))
+        most = _number("delta.dataSkippingNumIndexedCols", properties, INDEXED_COLUMNS)
         leaves = leaves if most < 0 else leaves[:most]
     # An array or a map counts as one column, though it gets no statistics.
     return [leaf for leaf, simple in leaves if simple]
@@ -125,14 +128,14 @@ class StatisticsWriter:
 
     def __init__(self, leaves: Sequence[TableLeaf]) -> None:
         self._leaves = leaves
-        self._plans: dict[str, list[tuple[TableLeaf, int | None]]] = {}
+        self._plans: dict[str, list[tuple[TableLeaf, int | None, bool]]] = {}
 
     def write(self, file_schema: str, leaf_statistics: Sequence[LeafStatistics | None], rows: int) -> str:
         """``file_schema`` is the JSON of the file's own schema: leaves are matched by position (rule 38)."""
         lower: dict[str, Any] = {}
         upper: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
-        for leaf, position in self._plan(file_schema):
+        for leaf, position, bounds in self._plan(file_schema):
             if position is None:
                 # The file has no such column, so it reads as null in every row (rule 30).
                 _put(nulls, leaf.path, str(rows))
@@ -143,7 +146,7 @@ class StatisticsWriter:
             minimum, maximum, null_count = found
             if null_count is not None:
                 _put(nulls, leaf.path, str(null_count))
-            if leaf.bounds and minimum is not None and maximum is not None:
+            if bounds and minimum is not None and maximum is not None:
                 _put(lower, leaf.path, minimum)
                 _put(upper, leaf.path, maximum)
         return (
@@ -151,12 +154,15 @@ class StatisticsWriter:
             f'"nullCount":{_object(nulls)}}}'
         )
 
-    def _plan(self, file_schema: str) -> list[tuple[TableLeaf, int | None]]:
+    def _plan(self, file_schema: str) -> list[tuple[TableLeaf, int | None, bool]]:
+        """For each leaf: its position in the file, and whether the file's bounds mean the same in the table's type."""
         if file_schema not in self._plans:
-            positions = dict(_positions(json.loads(file_schema)["fields"], (), [0]))
-            self._plans[file_schema] = [
-                (leaf, positions.get(tuple(name.lower() for name in leaf.path))) for leaf in self._leaves
-            ]
+            found = {path: place for path, *place in _positions(json.loads(file_schema)["fields"], (), [0])}
+            plan = self._plans[file_schema] = []
+            for leaf in self._leaves:
+                position, file_type = found.get(tuple(name.lower() for name in leaf.path), (None, None))
+                same = file_type == leaf.delta_type or (_is_number(file_type) and _is_number(leaf.delta_type))
+                plan.append((leaf, position, leaf.bounds and same))
         return self._plans[file_schema]
 
 
@@ -172,21 +178,25 @@ def _leaves(
         if isinstance(kind, dict) and kind["type"] == "struct":
             yield from _leaves(kind["fields"], path, char=is_char)
         else:
-            yield TableLeaf(path, bounds=not is_char), isinstance(kind, str)
+            yield TableLeaf(path, str(kind), bounds=not is_char), isinstance(kind, str)
 
 
 def _positions(
     fields: Sequence[Mapping[str, Any]], above: tuple[str, ...], counter: list[int]
-) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The position of every leaf that is not inside a list or a map, by its lower-cased path."""
+) -> Iterator[tuple[tuple[str, ...], int, Any]]:
+    """Path in lower case, position and type of every leaf that is not inside a list or a map."""
     for field in fields:
         path = (*above, field["name"].lower())
         kind = field["type"]
         if isinstance(kind, dict) and kind["type"] == "struct":
             yield from _positions(kind["fields"], path, counter)
         else:
-            yield path, counter[0]
+            yield path, counter[0], kind
             counter[0] += _width(kind)
+
+
+def _is_number(kind: Any) -> bool:
+    return isinstance(kind, str) and kind.startswith(("byte", "short", "integer", "long", "float", "double", "decimal"))
 
 
 def _width(kind: Any) -> int:
@@ -197,6 +207,13 @@ def _width(kind: Any) -> int:
     if kind["type"] == "map":
         return _width(kind["keyType"]) + _width(kind["valueType"])
     return sum(_width(field["type"]) for field in kind["fields"])
+
+
+def _number(name: str, properties: Mapping[str, str], otherwise: int) -> int:
+    try:
+        return int(properties.get(name, otherwise))
+    except ValueError:
+        raise PermanentError(f"The table property {name} is {properties[name]!r}, expected a whole number") from None
 
 
 def _put(tree: dict[str, Any], path: tuple[str, ...], value: str) -> None:
