@@ -15,11 +15,12 @@ demo: $(JARS) ## Convert two Hive databases on a simulated S3 and Glue
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py 2> .demo.log || { tail -n 40 .demo.log >&2; exit 1; }
 	@rm -f .demo.log
 
+# Spark plans a query on one core: two sessions side by side keep two cores busy.
 test: lint types $(JARS) ## Lint, types and every test
-	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/pytest
+	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/pytest -n 2 --dist worksteal
 
 quick: $(JARS) ## The tests of the inner loop
-	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/pytest -m "not slow" -x
+	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -x
 
 lint: $(INSTALLED) ## Style
 	$(BIN)/ruff check .

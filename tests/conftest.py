@@ -49,8 +49,13 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:memory:{uuid.uuid4().hex};create=true",
             "spark.hadoop.datanucleus.schema.autoCreateTables": "true",
             "spark.hadoop.hive.metastore.schema.verification": "false",
-            "spark.driver.extraJavaOptions": (
-                f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={home} -Dderby.stream.error.file={home}/derby.log"
+            "spark.driver.extraJavaOptions": " ".join(
+                [
+                    "-XX:TieredStopAtLevel=1",
+                    "-XX:+UseSerialGC",
+                    f"-Dderby.system.home={home}",
+                    f"-Dderby.stream.error.file={home}/derby.log",
+                ]
             ),
             "spark.hadoop.fs.s3a.endpoint": aws_endpoint,
             "spark.hadoop.fs.s3a.endpoint.region": REGION,

@@ -96,6 +96,7 @@ def test_columns_partition_types_comments_and_properties_are_kept(glue, database
         partition_comments={"day": "of the sale"},
         database=database,
         source="glue",
+        region="us-east-1",
         format="parquet",
         table_type="EXTERNAL_TABLE",
         comment="all sales",

@@ -15,9 +15,10 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     UnsupportedTableError,
 )
-from airflow_hive_to_delta.core.listing import DatabricksListing, S3Listing
+from airflow_hive_to_delta.core.listing import DatabricksListing, S3Listing, _Place, _placed
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ConversionOptions, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.partition_locations import catalog_partitions
+from airflow_hive_to_delta.core.paths import parse_location
 
 ODD = "a/b c%d=e"
 ODD_FOLDER = "a%2Fb c%25d%3De"
@@ -239,3 +240,19 @@ def test_rule_51_odd_table_names_are_quoted_and_unknown_tables_are_named(spark, 
     bad = TableInfo("a`; DROP TABLE x", f"{tmp_path}/t", database=database, partition_keys=["p"], source="spark")
     with pytest.raises(PermanentError, match=r"Describing db_.*a`; DROP TABLE x.*TABLE_OR_VIEW_NOT_FOUND"):
         listed(spark, bad)
+
+
+@pytest.mark.parametrize("name", ["gone[1]", "gone{a,b}", "gone*", "gone"])
+def test_rule_43_a_missing_place_whose_name_looks_like_a_pattern_is_refused_too(spark, tmp_path, hive_table, name):
+    write(tmp_path / "t" / "p=1" / "f")
+    table = hive_table("p int", [("p=1", f"{tmp_path}/t/p=1"), ("p=2", f"{tmp_path}/{name}/x")])
+    (tmp_path / name / "x").rmdir()  # Hive made it
+    with pytest.raises(PartitionError, match="nothing at their location"):
+        listed(spark, table)
+    assert list(listed(spark, table, allow_missing_partitions=True).values()) == [{"p": "1"}]
+
+
+def test_a_place_that_names_no_host_is_on_the_sessions_own(spark):
+    files = spark.createDataFrame([("hdfs://nn:8020/t/p=1/f", 1, 0, None)], FILES_SCHEMA)
+    place = _Place(parse_location("hdfs:///t"), None, "the table t")
+    assert [row.path for row in _placed(files, [place]).collect()] == ["hdfs://nn:8020/t/p=1/f"]

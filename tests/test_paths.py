@@ -69,6 +69,9 @@ def test_local_paths_have_three_spellings():
         "s3://bucket/a/./b",
         "s3://bucket/a//b",
         "s3://user:secret@bucket/a",
+        "s3n://user:sec/secret@bucket/a",
+        "https://user:secret@host/a",
+        "s3://user:secret/a",
         "s3:///a",
         "http://host/a",
         "jdbc:derby:x",
@@ -120,3 +123,8 @@ def test_rule_40_outside_the_root_only_the_partition_and_the_file_are_judged():
     assert is_hidden_outside(parse_location("s3://b/archive/p=1/_x"))
     assert is_hidden_outside(parse_location("s3://b/archive/p=1/.tmp/f"))
     assert is_hidden_outside(parse_location("s3://b/archive/_temporary/0/p=1/f"))
+
+
+def test_an_at_sign_in_a_path_is_only_a_name():
+    for text in ("s3://bucket/a@b:c", "hdfs://nn:8020/a@b", "abfss://container@account.example/a"):
+        assert str(parse_location(text)) == text

@@ -609,3 +609,44 @@ def test_rule_54_a_log_that_may_not_be_listed_is_not_an_absent_one(on_s3, tmp_pa
         on_s3.refused(AccessDeniedError, r"Listing s3://.*/t/_delta_log.*: AccessDenied", ("s3://{}/t/f", size))
     finally:
         events.unregister("before-send.s3.ListObjectsV2", deny)
+
+
+@pytest.mark.parametrize(
+    ("schema", "table"),
+    [("s", "bad name"), ("bad schema", "t"), ("s", "a.b"), ("s", "t'x"), ("s", "a`; DROP TABLE x"), ("s", "täble")],
+)
+def test_rule_51_a_name_that_the_catalog_would_refuse_is_refused_before_anything_is_written(
+    spark, tmp_path, schema, table
+):
+    root = tmp_path / "t"
+    write_parquet(root / "a", {"id": [1]})
+    before = snapshot(root)
+    with pytest.raises(PermanentError, match="Choose another name"):
+        convert_table(spark, files_of(spark, root), str(root), "spark_catalog", schema, table)
+    assert snapshot(root) == before
+    assert not spark.catalog.databaseExists("s")
+
+
+@pytest.mark.parametrize("wrong", ["year", {"year": 1}, [1]])
+def test_partition_columns_of_another_kind_are_refused(spark, tmp_path, wrong):
+    with pytest.raises(PermanentError, match="expected a list of names or a mapping of name to type"):
+        convert_table(spark, files_of(spark, tmp_path), str(tmp_path), None, None, None, wrong)
+
+
+def test_a_property_that_the_columns_need_otherwise_is_refused(spark, tmp_path):
+    root = tmp_path / "t"
+    write_parquet(root / "a", {"a b": [1]})
+    before = snapshot(root)
+    with pytest.raises(
+        PermanentError, match=r"delta\.columnMapping\.mode is 'id', but the table's columns need 'name'"
+    ):
+        convert_table(
+            spark,
+            files_of(spark, root),
+            str(root),
+            None,
+            None,
+            None,
+            options=ConversionOptions(properties={"delta.columnMapping.mode": "id"}),
+        )
+    assert snapshot(root) == before

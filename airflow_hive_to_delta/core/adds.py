@@ -18,6 +18,7 @@ from airflow_hive_to_delta.core.paths import (
     check_allowed,
     is_hidden,
     is_hidden_outside,
+    is_staged,
     parse_location,
 )
 from airflow_hive_to_delta.core.statistics import StatisticsWriter, TableLeaf
@@ -73,7 +74,7 @@ def place(
 ) -> Placed | None:
     """Where a file of FILES_SCHEMA belongs; None when it is no data file (rules 40 and 41).
 
-    A listing that gives partition values has judged hidden names from the partition's own location.
+    A listing that gives partition values knows the partition's own location, which may lie in a hidden folder.
     """
     location = parse_location(file["path"], "file path")
     check_allowed(location, options.allowed_roots)
@@ -82,7 +83,8 @@ def place(
     inside = root.holds(location)
     folders = root.relative(location) if inside else location.path
     given = file["partition_values"]
-    if file["size"] == 0 or (given is None and (is_hidden(folders) if inside else is_hidden_outside(location))):
+    hidden = is_staged(location) if given is not None else is_hidden(folders) if inside else is_hidden_outside(location)
+    if file["size"] == 0 or hidden:
         return None
     path = add_path(location, root)
     if given is None and not partition_types:

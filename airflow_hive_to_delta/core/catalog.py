@@ -6,6 +6,7 @@ already is fine, and one that points anywhere else is never touched.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -106,6 +107,9 @@ def register(
     return True
 
 
+_SESSION_NAMES = re.compile(r"[A-Za-z0-9_]+")
+#: What Unity Catalog takes.
+_OTHER_NAMES = re.compile(r"[^\x00-\x20./\x7f]+")
 _NOT_THERE = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}
 
 
@@ -124,8 +128,12 @@ def _sql_table(spark: SparkSession, target: Target) -> tuple[str, str] | None:
     """Provider and location of a table, both empty for a view; None when there is nothing of that name."""
     from pyspark.errors import AnalysisException
 
+    _check_names(spark, target)
     with spark_call(f"Looking for {target.name}"):
         try:
+            # Asked first, because Spark logs a page for every table that DESCRIBE does not find.
+            if not spark.catalog.tableExists(target.quoted):
+                return None
             rows = spark.sql(f"DESCRIBE TABLE EXTENDED {target.quoted}").collect()
         except AnalysisException as error:
             if error_condition(error) in _NOT_THERE:
@@ -138,6 +146,23 @@ def _sql_table(spark: SparkSession, target: Target) -> tuple[str, str] | None:
             raise
     found = details(rows)
     return found.get("Provider", "").lower(), found.get("Location", "")
+
+
+def _check_names(spark: SparkSession, target: Target) -> None:
+    """Refuse names that the catalog would refuse when the log is written already."""
+    with spark_call(f"Looking for {target.name}"):
+        catalog = target.catalog or spark.catalog.currentCatalog()
+    names, expected = (
+        (_SESSION_NAMES, "letters, digits and _")
+        if catalog in {"spark_catalog", "hive_metastore"}
+        else (_OTHER_NAMES, "no space, '.', '/' or control character")
+    )
+    for what, name in (("schema", target.schema), ("table", target.table)):
+        if not names.fullmatch(name):
+            raise PermanentError(
+                f"The target's {what} is called {name!r}, but the catalog {catalog} takes names of {expected} only. "
+                "Choose another name"
+            )
 
 
 def _create_in_sql(spark: SparkSession, target: Target, root: Location) -> None:

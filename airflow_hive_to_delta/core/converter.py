@@ -35,7 +35,7 @@ from airflow_hive_to_delta.core.listing import Listing, check_files_df, files_as
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ConversionResult, TableInfo
 from airflow_hive_to_delta.core.parallel import Progress, run_parallel
 from airflow_hive_to_delta.core.partitions import check_zone, is_partition_type
-from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location
+from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location, redacted
 from airflow_hive_to_delta.core.schema import build_delta_schema_from_glue, parse_hive_type
 from airflow_hive_to_delta.core.schema_merge import TableSchema, resolve
 from airflow_hive_to_delta.core.statistics import indexed_leaves
@@ -130,6 +130,16 @@ def convert(
     return [outcome for outcome in outcomes if isinstance(outcome, ConversionResult)]
 
 
+def _partition_columns(given: Sequence[str] | Mapping[str, str] | None) -> dict[str, str]:
+    types = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given or (), "string")
+    if isinstance(given, str) or not all(isinstance(word, str) for pair in types.items() for word in pair):
+        raise PermanentError(
+            f"partition_columns is {given!r}, expected a list of names or a mapping of name to type, "
+            "such as {'year': 'int'}"
+        )
+    return types
+
+
 def _convert_one(
     spark: SparkSession,
     table: TableInfo,
@@ -181,7 +191,7 @@ def _convert_files(
         )
         txn_id = str(uuid.uuid4())
         with tempfile.TemporaryFile() as entry:
-            configuration = {**schema.configuration, **options.properties}
+            configuration = _configuration(schema, options)
             head = (
                 delta_log.commit_info(
                     number_of_files=described.file_count,
@@ -301,6 +311,17 @@ def _finish_existing(
     )
 
 
+def _configuration(schema: TableSchema, options: ConversionOptions) -> dict[str, str]:
+    """The table's properties: what its schema needs, and what the caller asks for beside that."""
+    for name, needed in schema.configuration.items():
+        if options.properties.get(name, needed) != needed:
+            raise PermanentError(
+                f"The table property {name} is {options.properties[name]!r}, but the table's columns need {needed!r}. "
+                "Leave it out of ConversionOptions(properties=…)"
+            )
+    return {**options.properties, **schema.configuration}
+
+
 def _declared_schema(table: TableInfo) -> dict[str, Any] | None:
     """The catalog's columns, partition columns among them, which have comments and lengths too."""
     if table.columns is None:
@@ -392,7 +413,7 @@ def _failed(table: TableInfo, error: Exception, seconds: float) -> ConversionRes
         target_table="",
         success=False,
         status="refused" if refused else "failed",
-        location=table.location,
+        location=redacted(table.location),
         error=str(error) or type(error).__name__,
         retryable=not isinstance(error, PermanentError),
         duration_seconds=round(seconds, 3),

@@ -82,8 +82,11 @@ class UCDiscovery:
     max_workers: int = 8
 
     def __post_init__(self) -> None:
-        if not self.allow or isinstance(self.allow, str):
-            raise ValueError(f"allow is {self.allow!r}, expected a list of patterns such as ['hive_metastore.sales.*']")
+        for name, patterns, least in (("allow", self.allow, 1), ("deny", self.deny, 0)):
+            if isinstance(patterns, str) or len(patterns) < least:
+                raise ValueError(
+                    f"{name} is {patterns!r}, expected a list of patterns such as ['hive_metastore.sales.*']"
+                )
 
     def discover(self, spark: SparkSession) -> list[TableInfo]:
         schemas = [(catalog, schema) for catalog in self._catalogs(spark) for schema in self._schemas(spark, catalog)]
@@ -146,6 +149,7 @@ def _from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
         catalog=discovery.catalog_id,
         database=found.get("DatabaseName") or discovery.database,
         source="glue",
+        region=discovery.region or glue_client().meta.region_name,
         format=format_of(found.get("TableType"), storage),
         table_type=found.get("TableType"),
         comment=found.get("Description") or properties.get("comment"),

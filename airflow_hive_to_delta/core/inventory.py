@@ -25,6 +25,8 @@ def check_files_df(files_df: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
+    if not hasattr(files_df, "schema"):
+        raise PermanentError(f"The file list is a {type(files_df).__name__}, expected a Spark DataFrame")
     types = {field.name: field.dataType.simpleString() for field in files_df.schema.fields}
     integers = {"tinyint", "smallint", "int", "bigint"}
     timestamps = {"timestamp", "timestamp_ntz"}

@@ -15,6 +15,7 @@ What holds for every strategy:
 from __future__ import annotations
 
 import os.path
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,7 @@ _LOCATIONS_PER_READ = 5_000
 #: Spark makes a task of each 128 MB of listed files, though none is read; more tasks than this only cost time.
 _MOST_TASKS = 200
 _UNREADABLE_NAMES = {"", ".", ".."}
+_PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: FILES_SCHEMA, as pyarrow says it.
 _ARROW_SCHEMA = pa.schema(
     [
@@ -174,19 +176,29 @@ class DatabricksListing(DataFrameListing):
         self, spark: SparkSession, table: TableInfo, places: Sequence[_Place], options: ConversionOptions
     ) -> list[DataFrame]:
         """The files at these places, in one DataFrame; none when no place is there."""
+        # Of a name that looks like a pattern Spark does not say that it is missing.
+        odd = [place for place in places if _PATTERN.search(place.location.path)]
+        places = self._those_there(spark, table, odd, options) + [place for place in places if place not in odd]
+        if not places:
+            return []
         try:
             with spark_call(f"Listing the files of {table.qualified_name}"):
                 return [_spark_listing(spark, [place.location for place in places])]
         except HiveToDeltaError as error:
             failure = error
         # Spark names one place that it cannot list, or none: ask for each.
+        left = self._those_there(spark, table, places, options)
+        if len(left) == len(places):
+            raise failure
+        return [_spark_listing(spark, [place.location for place in left])] if left else []
+
+    def _those_there(
+        self, spark: SparkSession, table: TableInfo, places: Sequence[_Place], options: ConversionOptions
+    ) -> list[_Place]:
         with ThreadPoolExecutor(self.max_workers) as pool:
             there = list(pool.map(lambda place: _is_there(spark, place), places))
-        if all(there):
-            raise failure
         _check_missing(table, [place for place, found in zip(places, there, strict=True) if not found], options)
-        left = [place for place, found in zip(places, there, strict=True) if found]
-        return [_spark_listing(spark, [place.location for place in left])] if left else []
+        return [place for place, found in zip(places, there, strict=True) if found]
 
 
 class InventoryListing(DataFrameListing):
@@ -341,7 +353,10 @@ def _placed(files: DataFrame, places: Sequence[_Place]) -> DataFrame:
                 name = f"/{name}"
                 cut = len(name)
                 while (cut := name.rfind("/", 0, cut)) >= 0:
-                    if (number := numbers.get((*store, name[:cut]))) is not None:
+                    number = numbers.get((*store, name[:cut]))
+                    # `hdfs:///x` names no host: it is on the session's own, which Spark fills in.
+                    number = numbers.get((store[0], "", name[:cut])) if number is None else number
+                    if number is not None:
                         kept.append(row)
                         placed.append(number)
                         is_data.append(is_data_file(name[cut + 1 :], size))
@@ -401,9 +416,11 @@ def _spark_listing(spark: SparkSession, locations: Sequence[Location]) -> DataFr
 def _is_there(spark: SparkSession, place: _Place) -> bool:
     from pyspark.errors import AnalysisException
 
+    # As a pattern that only its own name fits, a missing name is an error of Spark's; as a name it may not be.
+    pattern = _PATTERN.sub(r"\\\g<0>", str(place.location))
     with spark_call(f"Listing {place.what} at {place.location}"):
         try:
-            _spark_listing(spark, [place.location])
+            spark.read.format("binaryFile").option("recursiveFileLookup", "true").load([pattern, pattern]).isLocal()
         except AnalysisException as error:
             if error_condition(error) == "PATH_NOT_FOUND":
                 return False

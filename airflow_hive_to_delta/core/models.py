@@ -48,6 +48,8 @@ class TableInfo(_Document):
     database: str | None = None
     #: Which catalog knows this table's partitions: Glue, the Spark session's, or none (they are in the paths).
     source: Literal["glue", "spark", "none"] = "none"
+    #: The region of the Glue catalog that a table came from; its partitions are in no other.
+    region: str | None = None
     #: ``parquet``, ``delta``, ``orc``, ``iceberg``, ``view`` and so on.
     format: str = "parquet"
     table_type: str | None = None

@@ -75,7 +75,7 @@ def table_partitions(
         database = glue_database or table.database
         if not database:
             raise PermanentError(f"{table.qualified_name} comes from Glue but names no database; set its database")
-        region = region or options.region
+        region = table.region or region or options.region
         if not _glue_tracks_partitions(table, database, region):
             return None
         partitions = glue_partitions(table, database, region)

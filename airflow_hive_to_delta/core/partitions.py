@@ -18,7 +18,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 # What Spark's casts read, or less. Python's own numbers, blanks and digits would be more: `1_000`, `\u0661`, `\u00a0`.
-_BLANKS = "".join(map(chr, range(0x21))) + "\x7f"
+_BLANKS = "".join(map(chr, range(0x21)))
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _FLOAT_WORD = re.compile(r"nan|[+-]?inf(inity)?", re.IGNORECASE)

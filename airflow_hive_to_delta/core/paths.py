@@ -17,6 +17,8 @@ KNOWN_SCHEMES = S3_SCHEMES | {"file", "hdfs", "viewfs", "abfs", "abfss", "wasb",
 
 # Left as they are in a URI path; everything else, `%` and `:` too, is escaped once (rules 14 and 15).
 _SAFE = "/!$&'()*+,;=@"
+# A colon before an @. A secret key may hold a slash; a path that holds an @ has no colon before it on S3.
+_USER_INFO = re.compile(r"^(s3[an]?)://[^/@]*:[^@]*@|://[^/@]*:[^/@]*@")
 _STAGING = re.compile(r"^(_temporary|_delta_log|_spark_metadata|\.hive-staging.*|\.spark-staging.*)$")
 
 
@@ -55,6 +57,10 @@ class Location:
 
 def parse_location(text: str, what: str = "location") -> Location:
     """Read a location that a user or a metastore gave. It is not trusted (rule 52)."""
+    if not isinstance(text, str):
+        raise PermanentError(f"{what} is {text!r}, expected a path or a URI such as s3://bucket/folder")
+    if redacted(text) != text:
+        raise PermanentError(f"{what} {redacted(text)!r} carries user information; take it out")
     found = re.match(r"^([A-Za-z][A-Za-z0-9+.-]*):(//([^/]*))?(/.*)?$", text, re.DOTALL)
     if found:
         scheme, authority, path = found[1].lower(), found[3] or "", found[4] or ""
@@ -72,8 +78,8 @@ def parse_location(text: str, what: str = "location") -> Location:
         )
     if scheme == "file" and authority not in {"", "localhost"}:
         raise PermanentError(f"{what} {text!r} names the host {authority!r}, expected file:///path")
-    if scheme in S3_SCHEMES and not authority:
-        raise PermanentError(f"{what} {text!r} names no bucket")
+    if scheme in S3_SCHEMES and (not authority or ":" in authority):
+        raise PermanentError(f"{what} names no bucket, or carries user information; expected s3://bucket/folder")
     segments = path.rstrip("/").split("/")[1:]
     if any(segment in {"", ".", ".."} for segment in segments):
         raise PermanentError(
@@ -82,6 +88,11 @@ def parse_location(text: str, what: str = "location") -> Location:
     if "\0" in path:
         raise PermanentError(f"{what} {text!r} has a NUL character")
     return Location(scheme, "" if scheme == "file" else authority, "".join(f"/{segment}" for segment in segments))
+
+
+def redacted(text: str) -> str:
+    """A location without the user and password that somebody may have put into it."""
+    return _USER_INFO.sub(r"\1://***@", text)
 
 
 def check_allowed(location: Location, allowed_roots: Sequence[str]) -> None:
@@ -118,6 +129,11 @@ def is_hidden_outside(file: Location) -> bool:
     names = file.path.split("/")[1:]
     first = next((i for i, name in enumerate(names[:-1]) if "=" in name), len(names) - 1)
     return any(_is_hidden_name(name) for name in names[first:]) or any(map(_STAGING.match, names))
+
+
+def is_staged(file: Location) -> bool:
+    """Whether a file lies in a folder that writers stage in, which no listing should have given."""
+    return any(map(_STAGING.match, file.path.split("/")[1:-1]))
 
 
 def _is_hidden_name(name: str) -> bool:

@@ -32,8 +32,6 @@ from airflow_hive_to_delta.core.schema import (
     wider_type,
 )
 
-#: The type of a Parquet column that holds only nulls and was given no type. It fits every other.
-
 
 @dataclass
 class Evidence:
