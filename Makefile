@@ -41,7 +41,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv || \
 		{ echo "$(PYTHON) cannot make a virtual environment; install its venv module (Debian: python3-venv)." >&2; exit 1; }
 	$(BIN)/pip install --quiet --constraint constraints.txt uv
-	VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	VIRTUAL_ENV=.venv $(BIN)/uv pip install --system-certs --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 $(JAVA): $(INSTALLED)

@@ -132,8 +132,8 @@ SIMPLE = [
     Kind("timestamp", pa.timestamp("ms", tz="UTC"), MOMENTS.map(lambda m: m.replace(microsecond=0))),
     Kind("timestamp_ntz", pa.timestamp("us"), MOMENTS),
 ]
-DIGITS = st.sampled_from([(1, 0), (9, 2), (10, 10), (18, 0), (18, 6), (19, 4), (38, 0), (38, 18), (38, 37)])
-LEAF_KINDS = st.one_of(st.sampled_from(SIMPLE), DIGITS.map(decimal_kind))
+DIGITS = [(1, 0), (9, 2), (10, 10), (18, 0), (18, 6), (19, 4), (38, 0), (38, 18), (38, 37)]
+LEAF_KINDS = st.sampled_from([*SIMPLE, *map(decimal_kind, DIGITS)])
 
 # Names that need backticks, column mapping, or care.
 NAMES = [
@@ -178,7 +178,7 @@ NESTED_KINDS = st.recursive(
     ),
     max_leaves=3,
 )
-KINDS = st.one_of(LEAF_KINDS, LEAF_KINDS, NESTED_KINDS)
+SOMETIMES = st.sampled_from([False, False, True, False])
 
 
 def quoted(name: str) -> str:
@@ -274,42 +274,37 @@ PARTITION_VALUES: dict[str, st.SearchStrategy[str]] = {
 
 @st.composite
 def data_files(draw: st.DrawFn, columns: list[Column], pools: dict[str, list[Any]], path: str, whole: bool) -> DataFile:
-    present = columns
-    if not whole:
-        kept = draw(st.lists(st.sampled_from(columns), min_size=1, unique=True))
-        present = kept
+    present = columns if whole else draw(st.lists(st.sampled_from(columns), min_size=len(columns) - 2, unique=True))
     row = st.fixed_dictionaries({c.name: st.sampled_from(pools[c.name]) for c in present})
     writer = draw(WRITER_OPTIONS)
-    if not any("timestamp_ntz" in c.kind.sql for c in columns) and draw(st.integers(0, 4)) == 0:
+    if not any("timestamp_ntz" in c.kind.sql for c in columns) and draw(SOMETIMES):
         writer |= {"use_deprecated_int96_timestamps": True, "coerce_timestamps": None}
     return DataFile(
         path=path,
         columns=present,
-        rows=draw(st.lists(row, max_size=6)),
+        rows=[] if draw(SOMETIMES) and draw(SOMETIMES) else draw(st.lists(row, min_size=2, max_size=5)),
         narrow=draw(st.sets(st.sampled_from([c.name for c in present]))),
         writer=writer,
-        by_spark=draw(st.integers(0, 3)) == 0,
+        by_spark=draw(SOMETIMES),
     )
 
 
 @st.composite
 def tables(draw: st.DrawFn) -> MadeTable:
-    kinds = draw(st.lists(KINDS, min_size=3, max_size=6))
-    names = draw(st.permutations(NAMES))
-    columns = [Column(name, kind) for name, kind in zip(names, kinds, strict=False)]
+    simple = draw(st.permutations([*SIMPLE, *map(decimal_kind, DIGITS)]))[:6]
+    kinds = [*simple, *draw(st.lists(NESTED_KINDS, max_size=1))]
+    columns = [Column(name, kind) for name, kind in zip(draw(st.permutations(NAMES)), kinds, strict=False)]
     # Few values per column, for each is a filter of the oracle.
     pools = {c.name: [*draw(st.lists(c.kind.values, min_size=1, max_size=3)), None] for c in columns}
-    types = {
-        name: draw(st.sampled_from(sorted(PARTITION_VALUES))) for name in draw(st.sampled_from([[], ["p"], ["p", "Q"]]))
-    }
-    partition = st.fixed_dictionaries({n: PARTITION_VALUES[t] | st.just(HIVE_NULL) for n, t in types.items()})
-    found = draw(
-        st.lists(partition, min_size=1, max_size=3, unique_by=lambda v: tuple(v.values())) if types else st.just([{}])
-    )
+    keys = draw(st.sampled_from([["p"], ["p", "Q"], []]))
+    types = {key: draw(st.sampled_from(sorted(PARTITION_VALUES))) for key in keys}
+    partition = st.fixed_dictionaries({key: PARTITION_VALUES[kind] | st.just(HIVE_NULL) for key, kind in types.items()})
+    several = st.lists(partition, min_size=2, max_size=3, unique_by=lambda values: tuple(values.values()))
+    found: list[dict[str, str]] = draw(several) if types else [{}]
     partitions = []
     for number, values in enumerate(found):
         files = []
-        for index in range(draw(st.integers(1, 2 if types else 3))):
+        for index in range(draw(st.sampled_from([1, 2] if types else [2, 4]))):
             name = draw(
                 st.sampled_from([f"{index:06d}_0", f"part {index}%20é.parquet", f"SUB_{index}/x{{{index}}}.parquet"])
             )
