@@ -76,17 +76,13 @@ def convert_table(
     :raises TransientError: trying again may help.
     """
     options = options or ConversionOptions()
-    types = (
-        partition_columns
-        if isinstance(partition_columns, Mapping)
-        else dict.fromkeys(partition_columns or (), "string")
-    )
+    types = _partition_columns(partition_columns)
     root = parse_location(table_location, "table_location")
     table = TableInfo(
         name=target_table or root.path.rpartition("/")[2],
         location=table_location,
         partition_keys=list(types),
-        partition_types=dict(types),
+        partition_types=types,
     )
     target = catalog.target_of(target_catalog, target_schema, target_table, options)
     files = check_files_df(files_df)
