@@ -90,7 +90,7 @@ def test_a_list_with_other_columns(spark, root, refused, schema, reason):
         ("{root}//f", r"//f' has an empty"),
         ("file://elsewhere{root}/f", r"/elsewhere/.*/t/f' has an empty"),
         ("s3:///t/f", r"'s3:///t/f' names no bucket"),
-        ("s3://key:secret@bucket/t/f", r"in s3://bucket carries user information; take it out"),
+        ("s3://key:secret@bucket/t/f", r"carries user information; take it out"),
     ],
 )
 def test_rule_52_a_path_that_is_no_place_for_a_file(spark, root, refused, path, reason):
@@ -356,7 +356,7 @@ ID = columns(id="bigint")
         ({"columns": ID, "location": "relative/t"}, None, "failed",
          r"the location of db\.t is 'relative/t', expected an absolute path"),
         ({"columns": ID, "location": "s3://me:secret@bucket/t"}, None, "failed",
-         r"the location of db\.t in s3://bucket carries user information"),
+         r"the location of db\.t .*carries user information"),
     ],
 )  # fmt: skip
 def test_a_table_of_a_catalog(spark, tmp_path, root, table, values, status, reason):

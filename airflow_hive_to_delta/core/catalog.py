@@ -128,13 +128,14 @@ def _sql_table(spark: SparkSession, target: Target) -> tuple[str, str] | None:
     """Provider and location of a table, both empty for a view; None when there is nothing of that name."""
     from pyspark.errors import AnalysisException
 
+    name = target.quoted
     _check_names(spark, target)
     with spark_call(f"Looking for {target.name}"):
         try:
             # Asked first, because Spark logs a page for every table that DESCRIBE does not find.
-            if not spark.catalog.tableExists(target.quoted):
+            if not spark.catalog.tableExists(name):
                 return None
-            rows = spark.sql(f"DESCRIBE TABLE EXTENDED {target.quoted}").collect()
+            rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
         except AnalysisException as error:
             if error_condition(error) in _NOT_THERE:
                 return None

@@ -78,8 +78,10 @@ def parse_location(text: str, what: str = "location") -> Location:
         )
     if scheme == "file" and authority not in {"", "localhost"}:
         raise PermanentError(f"{what} {text!r} names the host {authority!r}, expected file:///path")
-    if scheme in S3_SCHEMES and (not authority or ":" in authority):
-        raise PermanentError(f"{what} names no bucket, or carries user information; expected s3://bucket/folder")
+    if scheme in S3_SCHEMES and not authority:
+        raise PermanentError(f"{what} {text!r} names no bucket")
+    if scheme in S3_SCHEMES and ":" in authority:
+        raise PermanentError(f"{what} has a colon in its bucket, as if it were user information; take it out")
     segments = path.rstrip("/").split("/")[1:]
     if any(segment in {"", ".", ".."} for segment in segments):
         raise PermanentError(
