@@ -514,7 +514,8 @@ def test_rules_20_and_21_a_partition_value_is_what_spark_casts_it_to_or_refused(
         collect(zone)
         assert {kind for kind, _, _ in accepted} == RAW_VALUES.keys()
         with session_conf(spark, spark__sql__session__timeZone=zone):
-            assert _cast_otherwise(spark, accepted) == []
+            otherwise = _cast_otherwise(spark, accepted)
+        assert not otherwise, f"(type, raw, stored, cast) in {zone}: {otherwise}"
 
 
 def _cast_otherwise(spark: SparkSession, accepted: set[tuple[str, str, str]]) -> list[tuple[str, ...]]:

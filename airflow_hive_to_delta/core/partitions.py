@@ -130,7 +130,9 @@ def _boolean(raw: str) -> str:
 
 def _decimal(raw: str, precision: int, scale: int) -> str:
     value = Decimal(_matched(_NUMBER, raw)[0])
-    stored = value.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+    if value.adjusted() >= 38:  # a zero too, as in 0E99: Spark reads none
+        raise ValueError(raw)
+    stored = _EXACT.plus(value.quantize(Decimal(1).scaleb(-scale), context=_EXACT))  # and so -0 is 0
     # A value with more digits than the type keeps would be another value: that is an error, never a rounding.
     if stored != value or len(stored.as_tuple().digits) > precision:
         raise ValueError(raw)
