@@ -3,7 +3,8 @@
     python benchmarks/convert.py [--files 10000] [--partitions 500] [--keep FOLDER]
 
 Prints the times and the ratios; the last line is one JSON object. Absolute times say little about another machine,
-ratios within one run do. Each way but CONVERT TO DELTA runs three times and counts with its best.
+ratios within one run do. Each way but CONVERT TO DELTA, which takes the longest by far, runs five times and counts with
+its best. All of Spark's ways run in one session that smaller conversions, by both of them, have warmed up.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from pyspark.sql import SparkSession
 from airflow_hive_to_delta import convert_table, local_session
 
 COLUMNS = 10
-ROWS = 100
+#: Files of some 8 KB.
+ROWS = 200
 
 
 def make_table(root: Path, files: int, partitions: int) -> list[Path]:
@@ -103,9 +105,9 @@ def bench(root: Path, files: int, partitions: int) -> dict[str, object]:
         spark.sql(f"CONVERT TO DELTA parquet.`{root}` PARTITIONED BY (day STRING)")
 
     seconds = {
-        "footers_only": timed(footers_only, times=3),
-        "ours": timed(ours, after=forget, times=3),
-        "delta_rs": timed(delta_rs, after=forget, times=3),
+        "footers_only": timed(footers_only, times=5),
+        "ours": timed(ours, after=forget, times=5),
+        "delta_rs": timed(delta_rs, after=forget, times=5),
         "convert_to_delta": timed(convert_to_delta, after=forget),
     }
     spark.stop()
@@ -123,9 +125,9 @@ def bench(root: Path, files: int, partitions: int) -> dict[str, object]:
 
 def warm_up(spark: SparkSession, root: Path) -> None:
     """Smaller conversions by both of Spark's ways, until neither pays for a session that has just begun."""
-    for number in range(3):
+    for number in range(8):
         ours, theirs = root / f"ours{number}", root / f"theirs{number}"
-        listed = [(str(path), path.stat().st_size) for path in make_table(ours, 1_000, 50)]
+        listed = [(str(path), path.stat().st_size) for path in make_table(ours, 2_000, 100)]
         files_df = spark.createDataFrame(listed, "file_path string, size long")
         convert_table(spark, files_df, str(ours), None, None, None, {"day": "string"})
         make_table(theirs, 200, 10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -51,10 +52,16 @@ DESCRIBED_ARROW = pa.schema(
         ("retryable", pa.bool_()),
     ]
 )
-LINES_SCHEMA = "line string, add_path string, rows bigint, error string"
-_ARROW_LINES = pa.schema(
-    [("line", pa.string()), ("add_path", pa.string()), ("rows", pa.int64()), ("error", pa.string())]
+#: Add actions in blocks of lines, so that a row is worth its way to the driver: with the hash of every path, by which a
+#: file listed twice is found, and the rows of all of them, null if those of one are not known.
+BLOCKS_SCHEMA = "lines string, hashes binary, rows bigint, error string"
+_ARROW_BLOCKS = pa.schema(
+    [("lines", pa.string()), ("hashes", pa.binary()), ("rows", pa.int64()), ("error", pa.string())]
 )
+_LINES_PER_BLOCK = 1_000
+_HASH_BYTES = 8
+#: Folders that one task remembers; its files come folder by folder, or from few of them.
+_MOST_FOLDERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -69,28 +76,52 @@ class Placed:
     folder_keys: list[str]
 
 
-def place(
-    file: dict[str, Any], root: Location, partition_types: dict[str, str], options: ConversionOptions
-) -> Placed | None:
-    """Where a file of FILES_SCHEMA belongs; None when it is no data file (rules 40 and 41).
+class Placer:
+    """Finds the place of every file in one table. Files of one folder share what the folder says."""
 
-    A listing that gives partition values knows the partition's own location, which may lie in a hidden folder.
-    """
-    location = parse_location(file["path"], "file path")
-    check_allowed(location, options.allowed_roots)
-    if file["size"] < 0:
-        raise PermanentError(f"The size of {file['path']} is {file['size']}, expected its bytes. List the files again")
-    inside = root.holds(location)
-    folders = root.relative(location) if inside else location.path
-    given = file["partition_values"]
-    hidden = is_staged(location) if given is not None else is_hidden(folders) if inside else is_hidden_outside(location)
-    if file["size"] == 0 or hidden:
-        return None
-    path = add_path(location, root)
-    if given is None and not partition_types:
-        return Placed(location, path, None, [key for key, _ in partition_folders(folders)])
-    raw = values_from_path(file["path"], folders, list(partition_types)) if given is None else given
-    return Placed(location, path, normalise(raw, partition_types, options.partition_timezone, file["path"]), [])
+    def __init__(self, root: Location, partition_types: dict[str, str], options: ConversionOptions) -> None:
+        self._root = root
+        self._types = partition_types
+        self._options = options
+        self._values_by_folder: dict[str, dict[str, str | None]] = {}
+
+    def place(self, file: dict[str, Any]) -> Placed | None:
+        """Where a file of FILES_SCHEMA belongs; None when it is no data file (rules 40 and 41).
+
+        A listing that gives partition values knows the partition's own location, which may lie in a hidden folder.
+        """
+        path, size, given = file["path"], file["size"], file["partition_values"]
+        location = parse_location(path, "file path")
+        check_allowed(location, self._options.allowed_roots)
+        if size < 0:
+            raise PermanentError(f"The size of {path} is {size}, expected its bytes. List the files again")
+        inside = self._root.holds(location)
+        below = self._root.relative(location) if inside else location.path
+        if given is not None:
+            hidden = is_staged(location)
+        else:
+            hidden = is_hidden(below) if inside else is_hidden_outside(location)
+        if size == 0 or hidden:
+            return None
+        written = add_path(location, self._root)
+        if given is not None:
+            return Placed(location, written, self._normalised(given, path), [])
+        if not self._types:
+            return Placed(location, written, None, [key for key, _ in partition_folders(below)])
+        return Placed(location, written, self._values_in_path(path, below), [])
+
+    def _values_in_path(self, path: str, below: str) -> dict[str, str | None]:
+        folder = below.rpartition("/")[0]
+        values = self._values_by_folder.get(folder)
+        if values is None:
+            values = self._normalised(values_from_path(path, below, list(self._types)), path)
+            if len(self._values_by_folder) >= _MOST_FOLDERS:
+                self._values_by_folder.clear()
+            self._values_by_folder[folder] = values
+        return values
+
+    def _normalised(self, raw: Mapping[str, str | None], path: str) -> dict[str, str | None]:
+        return normalise(raw, self._types, self._options.partition_timezone, path)
 
 
 def check_folder_keys(keys: Iterable[str], columns: Iterable[str], where: str, options: ConversionOptions) -> None:
@@ -117,17 +148,30 @@ class AddWriter:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = StatisticsWriter(self.leaves)
         for batch in batches:
-            rows = [self._add(file, writer) for file in batch.to_pylist()]
-            yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_LINES)
+            blocks = [
+                self._block(batch.slice(start, _LINES_PER_BLOCK).to_pylist(), writer)
+                for start in range(0, batch.num_rows, _LINES_PER_BLOCK)
+            ]
+            yield pa.RecordBatch.from_pylist(blocks, schema=_ARROW_BLOCKS)
 
-    def _add(self, file: dict[str, Any], writer: StatisticsWriter) -> dict[str, Any]:
+    def _block(self, files: list[dict[str, Any]], writer: StatisticsWriter) -> dict[str, Any]:
+        rows = [file["rows"] for file in files]
+        return {
+            "lines": "\n".join(self._line(file, writer) for file in files),
+            "hashes": b"".join(blake2b(file["add_path"].encode(), digest_size=_HASH_BYTES).digest() for file in files),
+            "rows": None if None in rows else sum(rows),
+            "error": next((file["error"] for file in files if file["error"] is not None), None),
+        }
+
+    def _line(self, file: dict[str, Any], writer: StatisticsWriter) -> str:
         leaf_statistics = file["leaf_statistics"]
         stats = (
             None
             if leaf_statistics is None
             else writer.write(self.layouts[file["layout"]], json.loads(leaf_statistics), file["rows"])
         )
-        action = add_action(
-            file["add_path"], json.loads(file["partition_values"]), file["size"], file["modification_time"], stats
+        return action_line(
+            add_action(
+                file["add_path"], json.loads(file["partition_values"]), file["size"], file["modification_time"], stats
+            )
         )
-        return {"line": action_line(action), "add_path": file["add_path"], "rows": file["rows"], "error": file["error"]}

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_hive_to_delta.core import catalog, delta_log
-from airflow_hive_to_delta.core.adds import LINES_SCHEMA, AddWriter
+from airflow_hive_to_delta.core.adds import BLOCKS_SCHEMA, AddWriter
 from airflow_hive_to_delta.core.checkpoint import write_checkpoint
 from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.errors import (
@@ -42,14 +42,14 @@ from airflow_hive_to_delta.core.statistics import indexed_leaves
 from airflow_hive_to_delta.core.storage import Storage, storage_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from airflow_hive_to_delta.core.discovery import Discovery
 
 logger = logging.getLogger(__name__)
 
-#: Add actions that one partition hands to the driver at a time.
-_LINES_PER_PARTITION = 20_000
+#: Add actions that the driver holds at a time.
+_LINES_AT_ONCE = 20_000
 
 
 def convert_table(
@@ -246,17 +246,21 @@ def _write_entry(
     if not described.file_count:
         return 0
     leaves = indexed_leaves(schema.schema, partition_columns, configuration)
-    partitions = -(-described.file_count // _LINES_PER_PARTITION)
     files, layouts = described.with_statistics(spark, schema, leaves, options)
-    lines = files.coalesce(partitions).mapInArrow(AddWriter(leaves, layouts), LINES_SCHEMA)
+    writer = AddWriter(leaves, layouts)
+    if described.file_count <= _LINES_AT_ONCE:
+        blocks: Iterable[Row] = files.mapInArrow(writer, BLOCKS_SCHEMA).collect()
+    else:
+        parts = files.coalesce(-(-described.file_count // _LINES_AT_ONCE))
+        blocks = parts.mapInArrow(writer, BLOCKS_SCHEMA).toLocalIterator(prefetchPartitions=True)
     rows: int | None = 0
     hashes = array("q")
-    for line in lines.toLocalIterator(prefetchPartitions=True):
-        if line.error is not None:
-            raise PermanentError(line.error)
-        entry.write(line.line.encode() + b"\n")
-        rows = None if rows is None or line.rows is None else rows + line.rows
-        hashes.append(hash(line.add_path))
+    for block in blocks:
+        if block.error is not None:
+            raise PermanentError(block.error)
+        entry.write(block.lines.encode() + b"\n")
+        rows = None if rows is None or block.rows is None else rows + block.rows
+        hashes.frombytes(block.hashes)
     if len(pa.array(hashes).unique()) != len(hashes):
         described.refuse_duplicates()
     if len(hashes) != described.file_count:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: The settings of CONVERT TO DELTA for how many files are taken at a time.
 STATS_BATCH_SIZE = "spark.databricks.delta.import.batchSize.statsCollection"
 SCHEMA_BATCH_SIZE = "spark.databricks.delta.import.batchSize.schemaInference"
-_FILES_PER_TASK = 1_000
+_FILES_PER_TASK = 2_500
 _FILES_PER_SCAN = 10_000
 
 _TOTALS = pa.schema(

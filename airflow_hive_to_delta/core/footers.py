@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from airflow_hive_to_delta.core import aws
-from airflow_hive_to_delta.core.adds import DESCRIBED_ARROW, check_folder_keys, place
+from airflow_hive_to_delta.core.adds import DESCRIBED_ARROW, Placer, check_folder_keys
 from airflow_hive_to_delta.core.errors import (
     HiveToDeltaError,
     MissingError,
@@ -59,6 +60,7 @@ class FooterReader:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         root = parse_location(self.root)
+        placer = Placer(root, self.partition_types, self.options)
         remote = root.scheme != "file"
         told: set[str] = set()
         with ThreadPoolExecutor(self.options.footer_threads if remote else 1) as pool:
@@ -66,14 +68,14 @@ class FooterReader:
             for batch in batches:
                 for start in range(0, batch.num_rows, _OUTPUT_ROWS):
                     files = batch.slice(start, _OUTPUT_ROWS).to_pylist(maps_as_pydicts="strict")
-                    rows = [row for row in run(lambda file: self._read(file, root), files) if row is not None]
+                    rows = [row for row in run(lambda file: self._read(file, placer), files) if row is not None]
                     _tell_each_schema_once(rows, told)
                     yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW)
 
-    def _read(self, file: dict[str, Any], root: Location) -> dict[str, Any] | None:
+    def _read(self, file: dict[str, Any], placer: Placer) -> dict[str, Any] | None:
         row = {"path": file["path"], "size": file["size"], "modification_time": file["modification_time"]}
         try:
-            placed = place(file, root, self.partition_types, self.options)
+            placed = placer.place(file)
             if placed is None:
                 return None
             tail, modification_time = read_tail(placed.location, file["size"], self.options)
@@ -139,10 +141,12 @@ def parse_footer(tail: bytes, path: str) -> pq.FileMetaData:
         )
     if not tail.endswith(b"PAR1"):
         raise PermanentError(f"The file {path} is not a Parquet file: it ends in {tail[-4:]!r}, expected b'PAR1'")
+    reader = pq.ParquetReader()  # half the time of pq.read_metadata, which also prepares reading the data
     try:
-        return pq.read_metadata(pa.BufferReader(tail))
+        reader.open(pa.BufferReader(tail))
     except (pa.ArrowException, OSError) as error:
         raise PermanentError(f"The footer of {path} cannot be read: {error}") from error
+    return reader.metadata
 
 
 @dataclass(frozen=True)
@@ -253,8 +257,13 @@ def _has_column_orders(tail: bytes, leaves: int) -> bool:
     ``column_orders`` is the last field that writers set: a Thrift list of one ``TypeDefinedOrder`` per leaf. pyarrow
     reads the deprecated fields when it is absent and does not tell. A footer that ends otherwise gives no bounds.
     """
+    return tail.endswith(_column_orders(leaves), 0, len(tail) - 8)
+
+
+@lru_cache
+def _column_orders(leaves: int) -> bytes:
     header = bytes([leaves << 4 | 0xC]) if leaves < 15 else b"\xfc" + _varint(leaves)
-    return tail[:-8].endswith(b"\x19" + header + b"\x1c\x00\x00" * leaves + b"\x00")
+    return b"\x19" + header + b"\x1c\x00\x00" * leaves + b"\x00"
 
 
 def _varint(number: int) -> bytes:

@@ -94,9 +94,9 @@ class ConversionOptions(_Document):
     #: Where statistics come from: the Parquet footers, one Spark scan of the data, or nowhere.
     stats: Literal["footer", "scan", "none"] = "footer"
     #: Most files that one task takes when it reads statistics. Unset: the session's
-    #: ``spark.databricks.delta.import.batchSize.statsCollection``, or 1,000.
+    #: ``spark.databricks.delta.import.batchSize.statsCollection``, or 2,500.
     stats_batch_size: int | None = None
-    #: The same for reading schemas only: ``spark.databricks.delta.import.batchSize.schemaInference``, or 1,000.
+    #: The same for reading schemas only: ``spark.databricks.delta.import.batchSize.schemaInference``, or 2,500.
     schema_batch_size: int | None = None
     #: Bytes read from the end of each file; a longer footer costs a second read.
     footer_tail_bytes: int = 64 * 1024

@@ -19,6 +19,8 @@ KNOWN_SCHEMES = S3_SCHEMES | {"file", "hdfs", "viewfs", "abfs", "abfss", "wasb",
 _SAFE = "/!$&'()*+,;=@"
 # A colon before an @. A secret key may hold a slash; a path that holds an @ has no colon before it on S3.
 _USER_INFO = re.compile(r"^(s3[an]?)://[^/@]*:[^@]*@|://[^/@]*:[^/@]*@")
+_URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//([^/]*))?(/.*)?$", re.DOTALL)
+_NOT_NAMES = frozenset({"", ".", ".."})
 _STAGING = re.compile(r"^(_temporary|_delta_log|_spark_metadata|\.hive-staging.*|\.spark-staging.*)$")
 
 
@@ -61,7 +63,7 @@ def parse_location(text: str, what: str = "location") -> Location:
         raise PermanentError(f"{what} is {text!r}, expected a path or a URI such as s3://bucket/folder")
     if redacted(text) != text:
         raise PermanentError(f"{what} {redacted(text)!r} carries user information; take it out")
-    found = re.match(r"^([A-Za-z][A-Za-z0-9+.-]*):(//([^/]*))?(/.*)?$", text, re.DOTALL)
+    found = _URI.match(text)
     if found:
         scheme, authority, path = found[1].lower(), found[3] or "", found[4] or ""
     elif text.startswith("/"):
@@ -82,19 +84,19 @@ def parse_location(text: str, what: str = "location") -> Location:
         raise PermanentError(f"{what} {text!r} names no bucket")
     if scheme in S3_SCHEMES and ":" in authority:
         raise PermanentError(f"{what} has a colon in its bucket, as if it were user information; take it out")
-    segments = path.rstrip("/").split("/")[1:]
-    if any(segment in {"", ".", ".."} for segment in segments):
+    path = path.rstrip("/")
+    if not _NOT_NAMES.isdisjoint(path.split("/")[1:]):
         raise PermanentError(
             f"{what} {text!r} has an empty, '.' or '..' segment, which no Hadoop file system can address"
         )
     if "\0" in path:
         raise PermanentError(f"{what} {text!r} has a NUL character")
-    return Location(scheme, "" if scheme == "file" else authority, "".join(f"/{segment}" for segment in segments))
+    return Location(scheme, "" if scheme == "file" else authority, path)
 
 
 def redacted(text: str) -> str:
     """A location without the user and password that somebody may have put into it."""
-    return _USER_INFO.sub(r"\1://***@", text)
+    return _USER_INFO.sub(r"\1://***@", text) if "@" in text else text
 
 
 def check_allowed(location: Location, allowed_roots: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from airflow_hive_to_delta.core.adds import DESCRIBED_ARROW, place
+from airflow_hive_to_delta.core.adds import DESCRIBED_ARROW, Placer
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, SchemaError, TransientError, spark_call
 from airflow_hive_to_delta.core.paths import Location, parse_location
 from airflow_hive_to_delta.core.schema import build_delta_schema_from_spark
@@ -65,16 +65,16 @@ class FilePlacer:
     options: ConversionOptions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        root = parse_location(self.root)
+        placer = Placer(parse_location(self.root), self.partition_types, self.options)
         for batch in batches:
             files = batch.to_pylist(maps_as_pydicts="strict")
-            rows = [row for row in (self._row(file, root) for file in files) if row is not None]
+            rows = [row for row in (self._row(file, placer) for file in files) if row is not None]
             yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW)
 
-    def _row(self, file: dict[str, Any], root: Location) -> dict[str, Any] | None:
+    def _row(self, file: dict[str, Any], placer: Placer) -> dict[str, Any] | None:
         row = {"path": file["path"], "size": file["size"], "modification_time": file["modification_time"]}
         try:
-            placed = place(file, root, self.partition_types, self.options)
+            placed = placer.place(file)
         except HiveToDeltaError as error:
             return row | {"error": str(error), "retryable": isinstance(error, TransientError)}
         if placed is None:
