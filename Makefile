@@ -4,6 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 JAVA := .venv/.java-home
 JARS := .ivy/.resolved
+CHROMIUM := .venv/.chromium
 
 .PHONY: help demo test quick lint types bench clean
 .DEFAULT_GOAL := help
@@ -16,11 +17,11 @@ demo: $(JARS) ## Convert two Hive databases on a simulated S3 and Glue
 	@rm -f .demo.log
 
 # Spark plans a query on one core: two sessions side by side keep two cores busy.
-test: lint types $(JARS) ## Lint, types and every test
-	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/pytest -n 2 --dist worksteal
+test: lint types $(JARS) $(CHROMIUM) ## Lint, types and every test
+	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal
 
-quick: $(JARS) ## The tests of the inner loop
-	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -x
+quick: $(JARS) $(CHROMIUM) ## The tests of the inner loop
+	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -x
 
 lint: $(INSTALLED) ## Style
 	$(BIN)/ruff check .
@@ -46,6 +47,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(JAVA): $(INSTALLED)
 	@scripts/java-home > $@.tmp && mv $@.tmp $@
+
+# A browser for the tests of the report.
+$(CHROMIUM): $(INSTALLED)
+	@scripts/chromium > $@.tmp && mv $@.tmp $@
 
 # One start of a session downloads the jars; later ones find them.
 $(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/session.py

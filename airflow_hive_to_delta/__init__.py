@@ -9,7 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_CORE = "airflow_hive_to_delta.core"
+_PACKAGE = "airflow_hive_to_delta"
+_CORE = f"{_PACKAGE}.core"
 _NAMES = {
     "convert": f"{_CORE}.converter",
     "convert_table": f"{_CORE}.converter",
@@ -38,6 +39,20 @@ _NAMES = {
     "PermanentError": f"{_CORE}.errors",
     "TransientError": f"{_CORE}.errors",
     "local_session": f"{_CORE}.session",
+    "Engine": f"{_PACKAGE}.engines",
+    "LocalSpark": f"{_PACKAGE}.engines",
+    "CatalogDiscoverOperator": f"{_PACKAGE}.operators.discover",
+    "GlueDiscoverOperator": f"{_PACKAGE}.operators.discover",
+    "ListFilesOperator": f"{_PACKAGE}.operators.list_files",
+    "ConvertTableOperator": f"{_PACKAGE}.operators.convert",
+    "MigrationReportOperator": f"{_PACKAGE}.operators.report",
+    "CatalogSource": f"{_PACKAGE}.task_group",
+    "FileListing": f"{_PACKAGE}.task_group",
+    "GlueSource": f"{_PACKAGE}.task_group",
+    "PerTable": f"{_PACKAGE}.task_group",
+    "Staging": f"{_PACKAGE}.task_group",
+    "Target": f"{_PACKAGE}.task_group",
+    "hive_to_delta_task_group": f"{_PACKAGE}.task_group",
 }
 
 __all__ = sorted(_NAMES)

@@ -1,8 +1,10 @@
-"""boto3 clients, made once per process, and each bucket's region, found once."""
+"""AWS clients, made once per process and identity, and each bucket's region, found once."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,24 @@ MAX_CONNECTIONS = 64
 
 _region_lock = threading.Lock()
 _regions: dict[str, str] = {}
+
+
+#: Makes a client from a service, a region and boto3's settings for it.
+ClientFactory = Callable[[str, str | None, Config], Any]
+
+
+@contextmanager
+def clients_from(factory: ClientFactory) -> Iterator[None]:
+    """Inside the block clients come from ``factory``, with its identity instead of the environment's."""
+    global _make_client
+    before = _make_client
+    _make_client = factory
+    _client.cache_clear()
+    try:
+        yield
+    finally:
+        _make_client = before
+        _client.cache_clear()
 
 
 def glue_client(region: str | None = None) -> GlueClient:
@@ -66,4 +86,11 @@ def _client(service: Any, region: str | None) -> Any:
         retries={"mode": "standard", "max_attempts": 8},
         user_agent_extra="airflow-hive-to-delta",
     )
+    return _make_client(service, region, config)
+
+
+def _from_environment(service: Any, region: str | None, config: Config) -> Any:
     return boto3.session.Session().client(service, region_name=region, config=config)
+
+
+_make_client: ClientFactory = _from_environment

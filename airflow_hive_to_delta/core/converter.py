@@ -40,6 +40,7 @@ from airflow_hive_to_delta.core.schema import build_delta_schema_from_glue, pars
 from airflow_hive_to_delta.core.schema_merge import TableSchema, resolve
 from airflow_hive_to_delta.core.statistics import indexed_leaves
 from airflow_hive_to_delta.core.storage import Storage, storage_for
+from airflow_hive_to_delta.core.target_names import same_target, tables_by_target, target_key, with_target_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -109,8 +110,8 @@ def convert(
     :param progress: a line per table on standard error, and a progress bar in a terminal.
     """
     options = options or ConversionOptions()
-    tables = _with_target_names(discovery.discover(spark))
-    targets = _tables_by_target(tables)
+    tables = with_target_names(discovery.discover(spark))
+    targets = tables_by_target(tables)
 
     def convert_discovered(table: TableInfo) -> ConversionResult:
         started = time.monotonic()
@@ -364,31 +365,9 @@ def _notes(described: DescribedFiles, partition_types: Mapping[str, str], option
     return notes
 
 
-def _with_target_names(tables: Sequence[TableInfo]) -> list[TableInfo]:
-    """Give every table a target name; those of one name are told apart by their databases, then by their catalogs."""
-    named = [replace(table, target_table_name=table.target_table_name or table.name) for table in tables]
-    for parts in (("database", "name"), ("catalog", "database", "name")):
-        taken = _tables_by_target(named)
-        for table, found in zip(named, tables, strict=True):
-            if found.target_table_name is None and len(taken[_target_key(table)]) > 1:
-                table.target_table_name = "_".join(filter(None, (getattr(table, part) for part in parts)))
-    return named
-
-
-def _tables_by_target(tables: Sequence[TableInfo]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for table in tables:
-        found.setdefault(_target_key(table), []).append(table.qualified_name)
-    return found
-
-
-def _target_key(table: TableInfo) -> str:
-    return (table.target_table_name or table.name).lower()
-
-
 def _discovered_target(
     table: TableInfo,
-    targets: Mapping[str, Sequence[str]],
+    targets: Mapping[tuple[str, str], Sequence[str]],
     target_catalog: str | None,
     target_schema: str | None,
     options: ConversionOptions,
@@ -396,11 +375,9 @@ def _discovered_target(
     if target_catalog is None and target_schema is None:
         return None
     target = catalog.target_of(target_catalog, target_schema, table.target_table_name, options)
-    same = targets[_target_key(table)]
+    same = targets[target_key(table)]
     if target is not None and len(same) > 1:
-        raise PermanentError(
-            f"{' and '.join(same)} would all be registered as {target.name}. Give each a target_table_name of its own"
-        )
+        raise PermanentError(same_target(same, target.name))
     return target
 
 

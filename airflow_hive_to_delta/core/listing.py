@@ -17,9 +17,8 @@ from __future__ import annotations
 import os.path
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -49,7 +48,7 @@ _MOST_TASKS = 200
 _UNREADABLE_NAMES = {"", ".", ".."}
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: FILES_SCHEMA, as pyarrow says it.
-_ARROW_SCHEMA = pa.schema(
+ARROW_FILES = pa.schema(
     [
         ("path", pa.string()),
         ("size", pa.int64()),
@@ -89,39 +88,67 @@ class S3Listing(DataFrameListing):
         self.max_workers = min(max_workers, aws.MAX_CONNECTIONS)
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
+        return _from_arrow(spark, pa.Table.from_batches(self.list_batches(table, options, spark), ARROW_FILES))
+
+    def list_batches(
+        self, table: TableInfo, options: ConversionOptions, spark: SparkSession | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The files in the form of ARROW_FILES, as they are found; those of a few hundred folders are held at a time.
+
+        The list is whole when the iterator has ended: a partition that is missing is an error only then.
+
+        :param spark: needed for tables whose partitions the session's catalog knows.
+        """
         places = _places(spark, table, options, self.glue_database, self.region, self.max_workers)
         for place in places:
             if place.location.scheme not in S3_SCHEMES:
                 raise PermanentError(
                     f"{place.what} is at {place.location}, which is not on S3; list it with DatabricksListing"
                 )
-        batches: list[pa.RecordBatch] = []
         folders = [_Folder(place, f"{place.location.key}/" if place.location.key else "") for place in places]
         in_paths = table.partition_keys if places and places[0].values is None else []
         with ThreadPoolExecutor(self.max_workers) as pool:
-
-            def list_all(folders: list[_Folder], one_level: bool) -> list[_Listed]:
-                listed = list(pool.map(lambda folder: self._list(folder, options, one_level), folders))
-                batches.extend(batch for found in listed for batch in found.batches)
-                return listed
-
             # A root is one folder: go down its partition folders until there are enough to list side by side.
             for _ in in_paths:
                 if len(folders) < self.max_workers:
-                    folders = [folder for found in list_all(folders, True) for folder in found.folders]
-            listed = list_all(folders, False)
-        missing = [folder.place for folder, found in zip(folders, listed, strict=True) if not found.is_there]
+                    below = []
+                    for _, pages in self._listed(pool, folders, options, one_level=True):
+                        for page in pages:
+                            yield from page.batches
+                            below += page.folders
+                    folders = below
+            missing = []
+            for folder, pages in self._listed(pool, folders, options, one_level=False):
+                is_there = False
+                for page in pages:
+                    yield from page.batches
+                    is_there = is_there or page.is_there
+                if not is_there:
+                    missing.append(folder.place)
         _check_missing(table, missing, options)
-        return _from_arrow(spark, pa.Table.from_batches(batches, _ARROW_SCHEMA))
 
-    def _list(self, folder: _Folder, options: ConversionOptions, one_level: bool) -> _Listed:
+    def _listed(
+        self, pool: ThreadPoolExecutor, folders: list[_Folder], options: ConversionOptions, *, one_level: bool
+    ) -> Iterator[tuple[_Folder, Iterable[_Page]]]:
+        """Each folder with its pages: many folders side by side, the pages of a single one as they come."""
+
+        def pages_of(folder: _Folder) -> Iterator[_Page]:
+            return self._list(folder, options, one_level)
+
+        if len(folders) == 1:
+            yield folders[0], pages_of(folders[0])
+            return
+        at_a_time = self.max_workers * 8
+        for start in range(0, len(folders), at_a_time):
+            some = folders[start : start + at_a_time]
+            yield from zip(some, pool.map(lambda folder: list(pages_of(folder)), some), strict=True)
+
+    def _list(self, folder: _Folder, options: ConversionOptions, one_level: bool) -> Iterator[_Page]:
         location = folder.place.location
         base = len(f"{location.key}/") if location.key else 0
-        listed = _Listed()
-        for page in self._pages(folder, options, {"Delimiter": "/"} if one_level else {}):
+        for answer in self._pages(folder, options, {"Delimiter": "/"} if one_level else {}):
             files = []
-            for found in page.get("Contents", []):
-                listed.is_there = True
+            for found in answer.get("Contents", []):
                 key, size = found["Key"], found["Size"]
                 if not is_data_file(key[base:], size):
                     continue
@@ -132,12 +159,12 @@ class S3Listing(DataFrameListing):
                     )
                 path = f"{location.scheme}://{location.authority}/{key}"
                 files.append((path, size, round(found["LastModified"].timestamp() * 1000)))
-            if files:
-                listed.batches.append(_batch(files, folder.place.values))
-            for found in page.get("CommonPrefixes", []):
-                if is_data_file(found["Prefix"][base:], size=1):
-                    listed.folders.append(_Folder(folder.place, found["Prefix"]))
-        return listed
+            prefixes = [found["Prefix"] for found in answer.get("CommonPrefixes", [])]
+            yield _Page(
+                batches=[_batch(files, folder.place.values)] if files else [],
+                folders=[_Folder(folder.place, prefix) for prefix in prefixes if is_data_file(prefix[base:], size=1)],
+                is_there=bool(answer.get("Contents")),
+            )
 
     def _pages(
         self, folder: _Folder, options: ConversionOptions, delimiter: dict[str, str]
@@ -252,13 +279,13 @@ def files_as_df(spark: SparkSession, listing: Listing, table: TableInfo, options
     """The files of a table as a DataFrame in FILES_SCHEMA, from any listing."""
     if isinstance(listing, DataFrameListing):
         return listing.list_files_df(spark, table, options)
-    columns: dict[str, list[Any]] = {name: [] for name in _ARROW_SCHEMA.names}
+    columns: dict[str, list[Any]] = {name: [] for name in ARROW_FILES.names}
     for file in listing.list_files(spark, table):
         columns["path"].append(file.path)
         columns["size"].append(file.size)
         columns["modification_time"].append(file.modification_time)
         columns["partition_values"].append(_pairs(file.partition_values))
-    return _from_arrow(spark, pa.table(columns, schema=_ARROW_SCHEMA))
+    return _from_arrow(spark, pa.table(columns, schema=ARROW_FILES))
 
 
 def is_data_file(relative_path: str, size: int) -> bool:
@@ -284,15 +311,16 @@ class _Folder(NamedTuple):
     prefix: str
 
 
-@dataclass
-class _Listed:
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    folders: list[_Folder] = field(default_factory=list)
-    is_there: bool = False
+class _Page(NamedTuple):
+    """One answer to a LIST request."""
+
+    batches: list[pa.RecordBatch]
+    folders: list[_Folder]
+    is_there: bool
 
 
 def _places(
-    spark: SparkSession,
+    spark: SparkSession | None,
     table: TableInfo,
     options: ConversionOptions,
     glue_database: str | None,
@@ -326,8 +354,8 @@ def _from_arrow(spark: SparkSession, files: pa.Table) -> DataFrame:
 
 def _batch(files: list[tuple[str, int, int]], values: dict[str, str | None] | None) -> pa.RecordBatch:
     columns: list[Sequence[Any]] = [*zip(*files, strict=True), [_pairs(values)] * len(files)]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, ARROW_FILES, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_FILES)
 
 
 def _pairs(values: dict[str, str | None] | None) -> list[tuple[str, str | None]] | None:
@@ -364,19 +392,19 @@ def _placed(files: DataFrame, places: Sequence[_Place]) -> DataFrame:
             taken = batch.take(pa.array(kept, pa.int64()))
             yield pa.RecordBatch.from_arrays(
                 [
-                    *(taken[field.name].cast(field.type) for field in list(_ARROW_SCHEMA)[:3]),
-                    pa.array([values[number] for number in placed], _ARROW_SCHEMA.field("partition_values").type),
+                    *(taken[field.name].cast(field.type) for field in list(ARROW_FILES)[:3]),
+                    pa.array([values[number] for number in placed], ARROW_FILES.field("partition_values").type),
                     pa.array(placed, pa.int32()),
                     pa.array(is_data, pa.bool_()),
                 ],
-                names=[*_ARROW_SCHEMA.names, "place", "is_data"],
+                names=[*ARROW_FILES.names, "place", "is_data"],
             )
 
     return files.mapInArrow(place_files, f"{FILES_SCHEMA}, place int, is_data boolean")
 
 
 def _data_files(placed: DataFrame) -> DataFrame:
-    return placed.where("is_data").select(*_ARROW_SCHEMA.names)
+    return placed.where("is_data").select(*ARROW_FILES.names)
 
 
 def _may_be_under(places: Sequence[_Place]) -> Column:

@@ -56,7 +56,7 @@ class PartitionLocation:
 
 
 def table_partitions(
-    spark: SparkSession,
+    spark: SparkSession | None,
     table: TableInfo,
     options: ConversionOptions,
     *,
@@ -80,6 +80,10 @@ def table_partitions(
             return None
         partitions = glue_partitions(table, database, region)
     elif table.source == "spark":
+        if spark is None:
+            raise PermanentError(
+                f"Only a Spark session knows the partitions of {table.qualified_name}; list it with one"
+            )
         if not catalog_tracks_partitions(spark, table):
             return None
         partitions = catalog_partitions(spark, table, max_workers)

@@ -49,6 +49,7 @@ def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
         # Fewer, larger partitions than a cluster's defaults.
         "spark.sql.shuffle.partitions": "4",
         "spark.databricks.delta.snapshotPartitions": "2",
+        **_s3a_from_environment(),
     }
 
 
@@ -68,3 +69,13 @@ def local_session(
     for key, value in {**local_session_conf(memory=memory), **(conf or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _s3a_from_environment() -> dict[str, str]:
+    """What boto3 takes from the environment and S3A does not: another endpoint than AWS's own, and the region."""
+    settings = {}
+    if endpoint := os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
+        settings = {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
+    if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+        settings["spark.hadoop.fs.s3a.endpoint.region"] = region
+    return settings

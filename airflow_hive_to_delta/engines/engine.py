@@ -1,0 +1,67 @@
+"""The seam between orchestration and the places where a Spark job can run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+from airflow_hive_to_delta.core.models import _Document
+
+Action = Literal["convert", "discover", "list"]
+
+
+@dataclass
+class JobRequest(_Document):
+    """What a job is to do: one JSON document, without any credential in it."""
+
+    action: Action
+    #: What the action works on; :mod:`airflow_hive_to_delta.job` says what each one takes.
+    arguments: dict[str, Any]
+    #: For people: what the job is called where it runs.
+    name: str = "airflow-hive-to-delta"
+    #: Settings of an embedded session. None: the job takes the session of the cluster it runs on.
+    session: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.action not in get_args(Action):
+            raise ValueError(f"action is {self.action!r}, expected one of {', '.join(get_args(Action))}")
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """How far a job is, and what its driver has said since the status was last asked for."""
+
+    state: Literal["running", "ended"]
+    log: list[str] = field(default_factory=list)
+
+
+class JobError(Exception):
+    """A job that ended without a result."""
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A place where Spark jobs run. Jobs are named by a string, so that another process can ask for them too."""
+
+    #: How often :meth:`status` is worth asking.
+    poll_seconds: float
+
+    def submit(self, request: JobRequest, environment: Mapping[str, str]) -> str:
+        """Start a job and return its id. ``environment`` may hold credentials: it is for the job's process alone."""
+
+    def status(self, job: str) -> JobStatus:
+        """How far a job is."""
+
+    def result(self, job: str) -> dict[str, Any]:
+        """The result of a job that has ended. ``JobError``: it has none."""
+
+    def cancel(self, job: str) -> None:
+        """End a job and all that it started. A job that has ended is left alone."""
+
+    def page(self, job: str) -> str | None:
+        """The address of a page about the job, if there is one."""

@@ -1,0 +1,55 @@
+"""Converted tables in OpenLineage's terms. Imported only where OpenLineage is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.providers.common.compat.openlineage.facet import (
+    Dataset,
+    OutputDataset,
+    OutputStatisticsOutputDatasetFacet,
+    SchemaDatasetFacet,
+    SchemaDatasetFacetFields,
+)
+from airflow.providers.openlineage.extractors import OperatorLineage
+
+from airflow_hive_to_delta.core.models import ConversionResult, TableInfo
+
+
+def lineage_of(converted: Sequence[tuple[TableInfo, ConversionResult]]) -> OperatorLineage[Any, Any]:
+    """Input: each Hive table. Output: the Delta table at its location, with columns and counts."""
+    return OperatorLineage(
+        inputs=[_input(table) for table, _ in converted],
+        outputs=[_output(table, result) for table, result in converted],
+    )
+
+
+def _input(table: TableInfo) -> Dataset:
+    where = f"arn:aws:glue:{table.region}" if table.source == "glue" and table.region else f"hive://{table.source}"
+    return Dataset(namespace=where, name=table.qualified_name, facets={"schema": _schema(table)})
+
+
+def _output(table: TableInfo, result: ConversionResult) -> OutputDataset:
+    # As OpenLineage names datasets on a storage: the namespace is the bucket, the name the path in it.
+    scheme, _, rest = result.location.partition("://")
+    bucket, _, path = rest.partition("/")
+    on_disk = scheme == "file"
+    return OutputDataset(
+        namespace="file" if on_disk else f"{scheme}://{bucket}",
+        name=f"/{path}" if on_disk else path,
+        facets={"schema": _schema(table)},
+        outputFacets={
+            "outputStatistics": OutputStatisticsOutputDatasetFacet(
+                rowCount=result.row_count, size=result.byte_count, fileCount=result.file_count
+            )
+        },
+    )
+
+
+def _schema(table: TableInfo) -> SchemaDatasetFacet:
+    columns = [(column["Name"], column["Type"], column.get("Comment")) for column in table.columns or []]
+    columns += [(key, table.partition_types.get(key, "string"), None) for key in table.partition_keys]
+    return SchemaDatasetFacet(
+        fields=[SchemaDatasetFacetFields(name=name, type=kind, description=text) for name, kind, text in columns]
+    )

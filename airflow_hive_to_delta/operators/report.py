@@ -1,0 +1,119 @@
+"""The fan-in: what became of every table of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, BaseXCom, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.operators.discover import LEFT_OUT
+from airflow_hive_to_delta.operators.tables import OUTCOMES
+from airflow_hive_to_delta.report import TableOutcome, build_report, failed_tables
+from airflow_hive_to_delta.report_page import render_html
+from airflow_hive_to_delta.staging import RunFolder, address, check_root
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+#: The XCom with the report.
+REPORT = "report"
+#: A report with more text than this travels without its tables, which are in the files: MySQL holds 64 KB in an XCom.
+_MOST_TEXT = 48_000
+
+
+class MigrationReportOperator(BaseOperator):
+    """Reports what became of every table, whatever happened, and fails the run when any table failed.
+
+    Writes the report as JSON and as one HTML page into the run's folder under the staging root, and pushes it as
+    ``report`` before it fails. It runs when all is done, and never retries.
+
+    :param discover_task_id: the task that returned the tables, and pushed what it left out.
+    :param table_task_ids: the tasks that ran for each table, the last step last.
+    :param staging: the staging root, such as ``s3://bucket/staging``. (templated)
+    :param staging_conn_id: the connection of the staging root. (templated)
+    :param title: the headline of the report. (templated)
+    """
+
+    template_fields: Sequence[str] = ("discover_task_id", "table_task_ids", "staging", "staging_conn_id", "title")
+    ui_color = "#f3e8fd"
+
+    def __init__(
+        self,
+        *,
+        discover_task_id: str,
+        table_task_ids: Sequence[str],
+        staging: str,
+        staging_conn_id: str | None = None,
+        title: str = "Hive to Delta: {{ dag.dag_id }}",
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("trigger_rule", TriggerRule.ALL_DONE)
+        super().__init__(**kwargs)
+        if isinstance(table_task_ids, str) or not table_task_ids:
+            raise ValueError(f"table_task_ids is {table_task_ids!r}, expected task ids, such as [convert.task_id]")
+        check_root(staging)
+        self.discover_task_id = discover_task_id
+        self.table_task_ids = list(table_task_ids)
+        self.staging = staging
+        self.staging_conn_id = staging_conn_id
+        self.title = title
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        run: Any = context["dag_run"]
+        about = {
+            "dag_id": run.dag_id,
+            "run_id": run.run_id,
+            "started": str(run.start_date or ""),
+        }
+        report = build_report(list(self._outcomes(context)), title=self.title, run=about)
+        folder = RunFolder(self.staging, self.staging_conn_id, context)
+        as_json, as_html = folder.file("report.json"), folder.file("report.html")
+        as_json.write_text(json.dumps(report, indent=1))
+        as_html.write_text(render_html(report))
+        failed = failed_tables(report)
+        pushed = {**report, "failed": failed, "json": address(as_json), "html": address(as_html)}
+        if len(json.dumps(pushed)) > _MOST_TEXT:
+            pushed = {**pushed, "tables": [], "failed": failed[:100]}
+        context["ti"].xcom_push(REPORT, pushed)
+        self.log.info("The report is at %s and %s", pushed["html"], pushed["json"])
+        for table in report["tables"]:
+            self.log.info("%-12s %s %s", table["status"], table["table"], table["error"] or "")
+        if failed:
+            named = ", ".join(failed[:20]) + (f" and {len(failed) - 20} more" if len(failed) > 20 else "")
+            raise AirflowFailException(f"{len(failed)} of {len(report['tables'])} tables failed: {named}")
+        return {"totals": report["totals"], "json": pushed["json"], "html": pushed["html"]}
+
+    def _outcomes(self, context: Context) -> Iterator[TableOutcome]:
+        """The last word about a table counts, so what is known for sure comes last."""
+        unheard = "Its task ended without a word, or never began: killed, timed out or skipped. See its log"
+        if not any(value is not None for value in self._pulled(context, self.discover_task_id)):
+            raise AirflowFailException(
+                f"No table is known: {self.discover_task_id} failed, or did not run. Read its log, then clear it"
+            )
+        for table in _flat(self._pulled(context, self.discover_task_id)):
+            yield TableOutcome(TableInfo.from_dict(table).qualified_name, "not_run", error=unheard)
+        for outcome in _flat(self._pulled(context, self.discover_task_id, LEFT_OUT)):
+            yield TableOutcome.from_dict(outcome)
+        for task_id in self.table_task_ids:
+            for outcome in _flat(self._pulled(context, task_id, OUTCOMES)):
+                yield TableOutcome.from_dict(outcome)
+            for result in _flat(self._pulled(context, task_id)):
+                if "source_table" in result:
+                    yield TableOutcome.of_result(result)
+
+    def _pulled(self, context: Context, task_id: str, key: str = BaseXCom.XCOM_RETURN_KEY) -> list[Any]:
+        """What every mapped task of this id pushed. Asked for a list of ids, so that one value comes in a list too."""
+        return list(context["ti"].xcom_pull(task_ids=[task_id], key=key) or [])
+
+
+def _flat(given: Any) -> Iterator[dict[str, Any]]:
+    """Every dict in a value that may be none, one, or many in lists."""
+    if isinstance(given, dict):
+        yield given
+    elif given is not None and not isinstance(given, str):
+        for item in given:
+            yield from _flat(item)

@@ -1,0 +1,31 @@
+"""What Airflow asks a provider. Without imports: it is read before Airflow's configuration is up."""
+
+from __future__ import annotations
+
+
+def get_provider_info() -> dict[str, object]:
+    operators = "airflow_hive_to_delta.operators"
+    return {
+        "package-name": "airflow-hive-to-delta",
+        "name": "Hive to Delta",
+        "description": "Hive tables in Parquet become Delta Lake tables in place: no copy, no lost row.",
+        "integrations": [
+            {
+                "integration-name": "Hive to Delta",
+                "external-doc-url": "https://docs.delta.io/latest/",
+                "tags": ["software"],
+            }
+        ],
+        "operators": [
+            {
+                "integration-name": "Hive to Delta",
+                "python-modules": [
+                    f"{operators}.discover",
+                    f"{operators}.list_files",
+                    f"{operators}.convert",
+                    f"{operators}.report",
+                ],
+            }
+        ],
+        "extra-links": [f"{operators}.spark_job.SparkJobLink"],
+    }
