@@ -75,6 +75,7 @@ def run(request: JobRequest, spark: SparkSession | None = None) -> dict[str, Any
     try:
         session = spark or _session(request)
         try:
+            _say(f"{request.name} began, on Spark {session.version}")
             with _progress(session):
                 return actions[request.action](session, **request.arguments)
         finally:
@@ -220,7 +221,8 @@ def _progress(spark: SparkSession) -> Iterator[None]:
 
 
 def _end_with_input() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # not through sys.stdin, whose lock Python wants when it shuts down
+        pass
     # Spark's JVM is in this group, and its Python workers end with it.
     os.killpg(os.getpgid(0), signal.SIGKILL)
 

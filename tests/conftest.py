@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,24 @@ from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta.core.session import local_session
+from tests.airflow_runs import airflow_home as airflow_home
+from tests.airflow_runs import clear_and_run as clear_and_run
+from tests.airflow_runs import run_dag as run_dag
 
 REGION = "us-east-1"
 PROJECT = Path(__file__).parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Airflow reads where it lives when it is first imported: it gets a home of its own before any test is."""
+    home = Path(tempfile.mkdtemp(prefix="airflow-home-"))
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    os.environ.update(
+        AIRFLOW_HOME=str(home),
+        AIRFLOW__CORE__LOAD_EXAMPLES="false",
+        AIRFLOW__CORE__DAGS_FOLDER=str(home / "dags"),
+        AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS="false",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +68,10 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "spark.hadoop.hive.metastore.schema.verification": "false",
             "spark.driver.extraJavaOptions": " ".join(
                 [
+                    # Little runs long enough to be worth a second compilation; but all of it must fit into the cache,
+                    # for the JVM interprets the rest.
                     "-XX:TieredStopAtLevel=1",
+                    "-XX:ReservedCodeCacheSize=256m",
                     "-XX:+UseSerialGC",
                     f"-Dderby.system.home={home}",
                     f"-Dderby.stream.error.file={home}/derby.log",

@@ -42,6 +42,7 @@ def test_an_unpartitioned_table(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_every_primitive_type_written_by_spark(spark, tmp_path):
     root = tmp_path / "t"
     spark.sql("""
@@ -117,6 +118,7 @@ def test_rule_19_null_partitions(spark, tmp_path, hive_type, values):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rule_21_every_partition_type(spark, tmp_path):
     root = tmp_path / "t"
     data = spark.sql("""

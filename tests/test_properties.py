@@ -352,8 +352,9 @@ def _rewrite(spark: SparkSession, path: Path) -> None:
         shutil.copy(written, path)
 
 
+@pytest.mark.slow
 @given(tables())
-@examples(usual=4, long=150)
+@examples(usual=3, long=150)
 def test_a_converted_table_cannot_be_told_from_the_original(spark, table):
     with tempfile.TemporaryDirectory() as folder:
         root, elsewhere = Path(folder, "t"), Path(folder, "t_elsewhere")

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
-import requests
+from moto.moto_api import recorder
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions, DatabricksListing, UCDiscovery, convert, convert_table
@@ -57,6 +57,7 @@ def session_conf(spark: SparkSession, **settings: str) -> Iterator[None]:
                 spark.conf.set(name, value)
 
 
+@pytest.mark.slow
 def test_every_type_has_the_statistics_that_its_footer_gives(spark, tmp_path):
     root = tmp_path / "t"
     spark.sql("""
@@ -139,6 +140,7 @@ def test_rule_36_dates_before_1582_and_timestamps_before_1900_have_no_bounds(spa
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rules_33_and_35_long_decimals_and_long_strings(spark, tmp_path):
     root = tmp_path / "t"
     whole, scaled = Decimal("9" * 38), Decimal(f"{'9' * 20}.{'9' * 18}")
@@ -163,6 +165,7 @@ def test_rules_33_and_35_long_decimals_and_long_strings(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_names_with_odd_characters_and_names_that_the_scan_itself_uses(spark, tmp_path):
     root = tmp_path / "t"
     names = ["a.b", "back`tick", "sp ace", "_metadata", "key", "path", "rows", "file_path"]
@@ -182,6 +185,7 @@ def test_a_struct_called_metadata_does_not_hide_sparks_own(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_every_path_finds_its_statistics_whatever_is_in_it(spark, tmp_path):
     """Partition values and file names with odd characters, in and outside the root, two files at a time."""
     root, elsewhere = tmp_path / "t {[*?]} %41 é", tmp_path / "t {[*?]} %41 é_2"
@@ -242,6 +246,7 @@ def test_files_without_rows_only(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rule_26_char_columns_of_a_hive_table_with_a_partition_elsewhere(spark, tmp_path, database):
     root, elsewhere = tmp_path / "t", tmp_path / "elsewhere"
     spark.sql(
@@ -314,7 +319,8 @@ def test_what_cannot_be_scanned_is_refused_and_leaves_the_folder_as_it_was(spark
         refused(PermanentError, "gone/a", listed)
 
 
-def test_on_s3_only_spark_reads_the_files(spark, s3, bucket, aws_endpoint, tmp_path):
+@pytest.mark.slow
+def test_on_s3_only_spark_reads_the_files(spark, s3, bucket, tmp_path, monkeypatch):
     keys = ["t/p=1/a b%20c é😀 {[1]}+&=.parquet", "t/p=1/000000_0", "t_2/p=x%3Ay #z?/f"]
     files = []
     for number, key in enumerate(keys):
@@ -322,16 +328,16 @@ def test_on_s3_only_spark_reads_the_files(spark, s3, bucket, aws_endpoint, tmp_p
         s3.upload_file(str(path), bucket, key)
         files.append((f"{('s3', 's3a', 's3')[number]}://{bucket}/{key}", path.stat().st_size))
     listed = spark.createDataFrame(files, "file_path string, size long")
-    requests.post(f"{aws_endpoint}/moto-api/recorder/reset-recording", timeout=10).raise_for_status()
-    requests.post(f"{aws_endpoint}/moto-api/recorder/start-recording", timeout=10).raise_for_status()
+    recording = tmp_path / "requests"
+    monkeypatch.setattr(recorder, "_location", str(recording))
+    recorder.start_recording()
     try:
         root = f"s3://{bucket}/t"
         result = convert_table(spark, listed, root, None, None, None, ["p"], options=SCAN)
     finally:
-        requests.post(f"{aws_endpoint}/moto-api/recorder/stop-recording", timeout=10)
-        recording = requests.get(f"{aws_endpoint}/moto-api/recorder/download-recording", timeout=10).text
+        recorder.stop_recording()
     assert result.row_count == len(keys)
-    asked = [json.loads(line) for line in recording.splitlines()]
+    asked = [json.loads(line) for line in recording.read_text().splitlines()]
     data = [request for request in asked if "/p=" in unquote(request["url"])]
     assert {request["method"] for request in data} == {"HEAD", "GET"}
     assert all("hadoop" in request["headers"]["User-Agent"].lower() for request in data)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ class LocalSpark:
         running = self._jobs[job]
         ended = running.process.poll() is not None
         if ended:
-            running.reader.join(_GRACE_SECONDS)
+            running.reader.join(_GRACE_SECONDS)  # so that its last lines are among the new ones
         return JobStatus("ended" if ended else "running", running.new_lines())
 
     def result(self, job: str) -> dict[str, Any]:
@@ -88,14 +89,11 @@ class LocalSpark:
         running = self._jobs.get(job)
         if running is None or running.process.poll() is not None:
             return
+        # The second for what is left of the group: the JVM may outlive the process that started it.
         for how in (signal.SIGTERM, signal.SIGKILL):
-            try:
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(running.process.pid, how)
                 running.process.wait(_GRACE_SECONDS)
-            except ProcessLookupError:
-                break
-            except subprocess.TimeoutExpired:
-                continue
         running.close()
 
     def page(self, job: str) -> str | None:  # noqa: ARG002
@@ -119,6 +117,7 @@ class _Running:
         return lines
 
     def close(self) -> None:
+        self.reader.join(_GRACE_SECONDS)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()

@@ -60,8 +60,8 @@ def qualified_name(table: Mapping[str, Any]) -> str:
 
 def fail(context: Context, outcomes: Sequence[TableOutcome]) -> NoReturn:
     """Leave the outcomes for the report and fail the task: for good, unless trying again may help one of them."""
+    tell(context, outcomes)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
-    tell(context, failed)
     message = "\n".join(f"{outcome.table}: {outcome.error}" for outcome in failed)
     if any(outcome.retryable for outcome in failed):
         raise AirflowException(message)

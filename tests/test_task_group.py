@@ -1,0 +1,337 @@
+"""A whole migration in a real Airflow: discover, list, convert, report, whatever happens to the tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import boto3
+import pyarrow as pa
+import pytest
+
+from tests.airflow_runs import dag_source
+from tests.conftest import REGION
+from tests.lake import Lake
+from tests.lake import lake as lake
+from tests.oracle import assert_same, delta_at
+
+TEXT = {
+    "InputFormat": "org.apache.hadoop.mapred.TextInputFormat",
+    "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"},
+}
+GROUP = """
+hive_to_delta_task_group(
+    source=GlueSource({databases!r}), staging={staging!r}, engine={engine}, aws_conn_id={conn!r},
+    per_table=PerTable(retries=1, retry_delay=timedelta(0){per_table}){more}
+)
+"""
+
+
+def group(
+    lake: Lake,
+    more: str = "",
+    *,
+    databases: object = None,
+    engine: str = "SharedSession()",
+    per_table: str = "",
+    conn: str | None = None,
+    imports: str = "",
+) -> str:
+    """The source of a DAG with one task group over the lake's database."""
+    staging = f"s3://{lake.bucket}/staging"
+    body = GROUP.format(
+        databases=databases or lake.database,
+        staging=staging,
+        engine=engine,
+        conn=conn,
+        per_table=f", {per_table}" if per_table else "",
+        more=f", {more}" if more else "",
+    )
+    return dag_source(body, imports=imports)
+
+
+def read_text(lake: Lake, address: str) -> str:
+    place = urlsplit(address)
+    return lake.s3.get_object(Bucket=place.netloc, Key=place.path.lstrip("/"))["Body"].read().decode()
+
+
+def orders_and_people(lake: Lake) -> dict[str, object]:
+    """Two tables in Glue, and the same as Spark reads them from the Hive metastore."""
+    lake.put("orders/day=1/000000_0", {"id": [1, 2]})
+    other = lake.add_bucket()
+    lake.put("far/000000_0", {"id": pa.array([3, None], pa.int64())}, bucket=other)
+    orders = (
+        {"id": "bigint"},
+        {"day": "int"},
+        [(["1"], lake.location("orders/day=1")), ([None], f"s3://{other}/far")],
+    )
+    lake.put("people/000000_0", {"name": pa.array(["Ada", None])})
+    people = ({"name": "string"},)
+    lake.glue_table(*orders, name="orders")
+    lake.glue_table(*people, name="people")
+    return {
+        "orders": lake.hive_table(*orders, name="orders"),
+        "people": lake.hive_table(*people, name="people"),
+    }
+
+
+def test_every_table_of_a_database_becomes_a_delta_table(lake, run_dag, spark) -> None:
+    originals = orders_and_people(lake)
+    lake.glue.create_table(
+        DatabaseName=lake.database,
+        TableInput={"Name": "notes", "StorageDescriptor": {**TEXT, "Location": lake.location("notes"), "Columns": []}},
+    )
+
+    run = run_dag(group(lake))
+
+    assert run.state == "success"
+    names = [f"{lake.database}.{table}" for table in ("orders", "people")]
+    assert run.states == {
+        "discover": "success",
+        **{f"tables.{task}[{name}]": "success" for task in ("list_files", "convert") for name in names},
+        "report": "success",
+    }
+    for name, original in originals.items():
+        assert_same(spark, original, delta_at(spark, lake.location(name)))
+    report = run.xcom("report", "report")
+    assert {table["table"]: table["status"] for table in report["tables"]} == {
+        names[0]: "converted",
+        names[1]: "converted",
+        f"{lake.database}.notes": "refused",
+    }
+    assert report["totals"]["rows"] == 6
+    assert json.loads(read_text(lake, report["json"]))["totals"] == report["totals"]
+    page = read_text(lake, report["html"])
+    assert all(name in page for name in names)
+    assert "only supports parquet tables" in page
+    # A file list travels as it is while it is short, and the tasks show what they are doing.
+    listed = run.xcom("tables.list_files", label=names[0])
+    assert (listed["file_count"], listed["manifest"]) == (2, None)
+    assert len(listed["files"]) == 2
+    assert f"{names[0]}: converted" in run.log.replace(f" -> {lake.location('orders')}", "")
+
+
+def test_several_databases_go_into_a_schema_each(lake, run_dag, spark, glue) -> None:
+    other = f"{lake.database}_web"
+    glue.create_database(DatabaseInput={"Name": other})
+    for database in (lake.database, other):
+        lake.put(f"{database}/t/000000_0", {"n": [1]})
+        lake.database, mine = database, lake.database
+        lake.glue_table({"n": "bigint"}, name="t", location=lake.location(f"{database}/t"))
+        lake.database = mine
+    schemas = {lake.database: "one", other: "two"}
+    for schema in schemas.values():
+        spark.sql(f"CREATE DATABASE IF NOT EXISTS {schema}")
+    try:
+        run = run_dag(group(lake, f"target=Target('spark_catalog', {schemas!r})", databases=[lake.database, other]))
+        assert run.state == "success"
+        report = run.xcom("report", "report")
+        assert {t["table"]: t["target_table"] for t in report["tables"]} == {
+            f"{lake.database}.t": "spark_catalog.one.t",
+            f"{other}.t": "spark_catalog.two.t",
+        }
+        assert spark.table("one.t").collect() == spark.table("two.t").collect() == [(1,)]
+    finally:
+        for schema in schemas.values():
+            spark.sql(f"DROP DATABASE {schema} CASCADE")
+
+
+def test_choose_renames_and_leaves_out(lake, run_dag) -> None:
+    for name in ("keep", "drop"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    chosen = "choose=lambda table: None if table['name'] == 'drop' else {**table, 'target_table_name': 'kept'}"
+
+    run = run_dag(group(lake, chosen))
+
+    assert [table["target_table_name"] for table in run.xcom("discover")] == ["kept"]
+    assert {t["table"].rpartition(".")[2]: t["status"] for t in run.xcom("report", "report")["tables"]} == {
+        "keep": "converted",
+        "drop": "skipped",
+    }
+
+
+def test_a_database_without_tables_is_a_success(lake, run_dag) -> None:
+    run = run_dag(group(lake))
+    assert run.state == "success"
+    assert run.xcom("report", "report")["totals"]["tables"] == 0
+
+
+def test_when_discovery_fails_the_report_says_so(lake, run_dag) -> None:
+    run = run_dag(group(lake, databases="not_there"))
+    assert run.state == "failed"
+    assert run.states == {"discover": "failed", "report": "failed"} | {
+        task: state for task, state in run.states.items() if task.startswith("tables.")
+    }
+    assert "No table is known: hive_to_delta.discover failed" in run.log
+    assert "EntityNotFoundException" in run.log
+
+
+def test_1500_tables_are_discovered_and_mapped_in_batches(lake, run_dag) -> None:
+    for number in range(1_500):
+        lake.glue_table({"n": "bigint"}, name=f"t{number:04}")
+    discover = f"GlueDiscoverOperator(task_id='discover', databases={lake.database!r}, aws_conn_id=None"
+
+    refused = run_dag(dag_source(f"{discover})"))
+
+    assert refused.state == "failed"
+    assert "1500 tables make 1500 mapped tasks, but Airflow maps at most 1024 (core.max_map_length)" in refused.log
+    assert "batch_size=2 or more" in refused.log
+
+    body = (
+        f"discover = {discover}, batch_size=150)\n"
+        "ListFilesOperator.partial(task_id='list_files', aws_conn_id=None,"
+        " map_index_template='{{ task.table_label }}').expand(table=discover.output)"
+    )
+    run = run_dag(dag_source(body))
+
+    assert run.state == "success"
+    labels = [task for task in run.states if task.startswith("list_files")]
+    assert len(labels) == 10
+    assert f"list_files[{lake.database}.t0150 and 149 more]" in labels
+    listed = run.xcom("list_files", label=f"{lake.database}.t0150 and 149 more")
+    assert [files["file_count"] for files in listed] == [0] * 150
+
+
+def test_a_batch_converts_its_good_tables_and_fails_for_the_bad_one(lake, run_dag, spark, clear_and_run) -> None:
+    for name in ("a", "b", "c"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    lake.put("b/000001_0", b"not parquet")
+
+    run = run_dag(group(lake, per_table="batch_size=3"))
+
+    assert run.state == "failed"
+    statuses = {t["table"].rpartition(".")[2]: t["status"] for t in run.xcom("report", "report")["tables"]}
+    assert statuses == {"a": "converted", "b": "failed", "c": "converted"}
+    assert run.tries[f"tables.convert[{lake.database}.a and 2 more]"] == 1, "a permanent error is not tried again"
+    assert "is not a Parquet file" in run.log
+
+    lake.s3.delete_object(Bucket=lake.bucket, Key="b/000001_0")
+    again = clear_and_run(run, only_failed=True)
+    # The list was made before: it still names the file that is gone.
+    assert again.state == "failed"
+    again = clear_and_run(run)
+    assert again.state == "success"
+    report = again.xcom("report", "report")
+    found = {t["table"].rpartition(".")[2]: (t["status"], t["row_count"]) for t in report["tables"]}
+    assert found == dict.fromkeys("abc", ("converted", 1)), "with the results that the first try had"
+    assert delta_at(spark, lake.location("b")).count() == 1
+
+
+FLAKY = """
+import dataclasses
+from airflow_hive_to_delta.engines import JobError
+
+@dataclasses.dataclass
+class Flaky(LocalSpark):
+    '''An engine that loses its connection when it is first asked for one of the tables.'''
+    failed: list = dataclasses.field(default_factory=list)
+
+    def submit(self, request, environment):
+        if "flaky" in request.name and request.action == "convert" and not FAILED:
+            FAILED.append(1)
+            raise JobError("The connection was lost", retryable=True)
+        return super().submit(request, environment)
+
+FAILED = []
+"""
+
+
+@pytest.mark.slow
+def test_one_denied_one_unsupported_one_flaky(lake, run_dag, clear_and_run, aws_endpoint, monkeypatch, spark) -> None:
+    """The others are done, the run is failed, the report names each; cleared and re-run, only those run again."""
+    for name in ("good", "flaky"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    secret = lake.add_bucket()
+    lake.put("denied/000000_0", {"n": [1]}, bucket=secret)
+    lake.glue_table({"n": "bigint"}, name="denied", location=f"s3://{secret}/denied")
+    lake.glue.create_table(
+        DatabaseName=lake.database,
+        TableInput={"Name": "text", "StorageDescriptor": {**TEXT, "Location": lake.location("text"), "Columns": []}},
+    )
+
+    with identity_denied(secret, aws_endpoint) as user:
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(user.connection))
+        run = run_dag(group(lake, engine="Flaky(cores=1)", conn="lake", imports=FLAKY))
+
+        assert run.state == "failed"
+        assert {task: state for task, state in run.states.items() if "convert" in task} == {
+            "tables.convert[0]": "upstream_failed",  # the denied one: Airflow labels a task when it runs
+            f"tables.convert[{lake.database}.flaky]": "success",
+            f"tables.convert[{lake.database}.good]": "success",
+        }
+        assert run.tries[f"tables.convert[{lake.database}.flaky]"] == 2
+        assert run.tries[f"tables.list_files[{lake.database}.denied]"] == 1, "no retry can help a denied identity"
+        report = run.xcom("report", "report")
+        told = {t["table"].rpartition(".")[2]: t for t in report["tables"]}
+        assert {name: t["status"] for name, t in told.items()} == {
+            "good": "converted", "flaky": "converted", "denied": "failed", "text": "refused",
+        }  # fmt: skip
+        assert "AccessDenied" in told["denied"]["error"]
+        assert "Fix what the error names" in told["denied"]["advice"]
+        assert "only supports parquet tables" in told["text"]["error"]
+        assert f"1 of 4 tables failed: {lake.database}.denied" in run.log
+        before = run.tries
+        assert before["tables.convert[0]"] == 0
+
+        user.allow()
+        again = clear_and_run(run, only_failed=True)
+
+    assert again.state == "success"
+    assert {task for task, tries in again.tries.items() if tries > before.get(task, 0)} == {
+        f"tables.list_files[{lake.database}.denied]",
+        f"tables.convert[{lake.database}.denied]",
+        "report",
+    }
+    assert delta_at(spark, f"s3://{secret}/denied").collect() == [(1,)]
+    for secret_word in (user.secret, user.connection["password"]):
+        assert secret_word not in run.log + again.log + again.all_xcoms()
+
+
+class _User:
+    def __init__(self, name: str, endpoint: str) -> None:
+        self._iam = boto3.client("iam", region_name=REGION)
+        self.name = name
+        self._iam.create_user(UserName=name)
+        key = self._iam.create_access_key(UserName=name)["AccessKey"]
+        self.secret = key["SecretAccessKey"]
+        self.connection = {
+            "conn_type": "aws",
+            "login": key["AccessKeyId"],
+            "password": self.secret,
+            "extra": {"region_name": REGION, "endpoint_url": endpoint},
+        }
+        self._put([{"Effect": "Deny", "Action": "s3:ListBucket", "Resource": f"arn:aws:s3:::{name}"}])
+
+    def allow(self) -> None:
+        self._put([])
+
+    def _put(self, denied: list[dict[str, str]]) -> None:
+        statements = [{"Effect": "Allow", "Action": "*", "Resource": "*"}, *denied]
+        policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+        # From inside: the server may be checking identities already.
+        from moto.core import DEFAULT_ACCOUNT_ID
+        from moto.iam.models import iam_backends
+
+        iam_backends[DEFAULT_ACCOUNT_ID]["aws"].put_user_policy(self.name, "p", policy)
+
+
+@contextmanager
+def identity_denied(bucket: str, endpoint: str) -> Iterator[_User]:
+    """A user of AWS who may do everything but list one bucket, while moto checks who asks."""
+
+    def check_identities(after_requests: str) -> None:
+        headers = {"Content-Type": "text/plain"}
+        urlopen(Request(f"{endpoint}/moto-api/reset-auth", after_requests.encode(), headers)).close()
+
+    user = _User(bucket, endpoint)
+    check_identities("0")
+    try:
+        yield user
+    finally:
+        check_identities("Infinity")
