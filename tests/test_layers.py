@@ -33,6 +33,9 @@ PUBLIC_NAMES = {
     *("build_delta_schema_from_glue", "build_delta_schema_from_spark", "GLUE_TO_DELTA_TYPE_MAP"),
     *("generate_delta_log", "write_delta_log", "build_add_action"),
     *("HiveToDeltaError", "PermanentError", "TransientError"),
+    *("GlueDiscoverOperator", "CatalogDiscoverOperator", "ListFilesOperator", "ConvertTableOperator"),
+    *("MigrationReportOperator", "hive_to_delta_task_group", "Engine", "LocalSpark"),
+    *("GlueSource", "CatalogSource", "FileListing", "Target", "Staging", "PerTable"),
 }
 #: What Spark Connect does not have.
 JVM_NAMES = {"_jvm", "_jsc", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd"}
@@ -45,9 +48,10 @@ def imported_by(code: str) -> set[str]:
     return set(json.loads(run.stdout.splitlines()[-1]))
 
 
-def test_the_core_never_imports_airflow() -> None:
+def test_the_core_and_the_job_never_import_airflow() -> None:
     modules = [f"airflow_hive_to_delta.core.{path.stem}" for path in CORE if path.stem != "__init__"]
     assert len(modules) > 15
+    modules += ["airflow_hive_to_delta.job", "airflow_hive_to_delta.engines"]
     imported = imported_by("\n".join(f"import {module}" for module in modules))
     assert "airflow" not in imported
     assert "pyarrow" in imported, "the modules were imported indeed"

@@ -15,6 +15,11 @@ def python_blocks() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
 
 
+def test_the_dag_of_the_readme_is_the_example_that_is_run() -> None:
+    (dag,) = [block for block in python_blocks() if "DAG(" in block]
+    assert (README.parent / "dags_examples" / "one_database.py").read_text().endswith(dag)
+
+
 def test_the_examples_of_the_readme(spark, s3, glue, bucket, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(airflow_hive_to_delta, "local_session", lambda: spark, raising=False)
     lake = tmp_path / "lake"
