@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -33,6 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
         AIRFLOW__CORE__DAGS_FOLDER=str(home / "dags"),
         AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS="false",
     )
+    # Airflow shows what py4j says, even when there is nowhere left to show it.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 @pytest.fixture(scope="session")

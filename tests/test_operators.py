@@ -189,6 +189,49 @@ ListFilesOperator.partial(task_id="list", inline_limit=1, aws_conn_id=None).expa
     assert "Pass staging=" in run.log
 
 
+@pytest.mark.parametrize("hand_wired", [False, True])
+def test_what_a_metastore_says_is_never_taken_for_a_template(lake, run_dag, spark, hand_wired) -> None:
+    comment = "{{ 6 * 7 }} {% raise %}"
+    lake.put("t #1/p={{ 1 }}/000000_0", {"n": [1]})
+    lake.glue_table(
+        {"n": "bigint"},
+        {"p": "string"},
+        [(["{{ 1 }}"], lake.location("t #1/p={{ 1 }}"))],
+        name="t",
+        location=lake.location("t #1"),
+        comment=comment,
+    )
+    body = f"""
+discover = GlueDiscoverOperator(task_id="discover", databases={lake.database!r}, aws_conn_id=None)
+files = ListFilesOperator.partial(task_id="list", aws_conn_id=None).expand(table=discover.output)
+ConvertTableOperator.partial(task_id="convert", engine=SharedSession(), aws_conn_id=None).expand_kwargs(
+    discover.output.zip(files.output).map(lambda pair: dict(table=pair[0], files=pair[1]))
+)
+"""
+    run = run_dag(dag_source(body) if hand_wired else group(lake))
+
+    assert run.state == "success"
+    assert spark.sql(f"DESCRIBE DETAIL delta.`{lake.location('t #1')}`").first().description == comment
+    assert delta_at(spark, lake.location("t #1")).collect() == [(1, "{{ 1 }}")]
+
+    from airflow.models.asset import AssetModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        assert session.query(AssetModel).filter_by(uri=f"s3://{lake.bucket}/t%20%231").one()
+
+
+def test_a_list_of_another_table_is_refused(lake, run_dag) -> None:
+    body = f"""
+ConvertTableOperator(
+    task_id="convert", table={TABLE!r}, files={{**{FILES!r}, "table": "other"}}, aws_conn_id=None
+)
+"""
+    run = run_dag(dag_source(body))
+    assert run.state == "failed"
+    assert "files has no list for t, only for other" in run.log
+
+
 def test_include_and_exclude_are_globs(lake, run_dag) -> None:
     for name in ("dim_a", "dim_b", "fact_a", "Tmp"):
         lake.glue_table({"n": "bigint"}, name=name)

@@ -196,21 +196,27 @@ def test_1500_tables_are_discovered_and_mapped_in_batches(lake, run_dag) -> None
     assert [files["file_count"] for files in listed] == [0] * 150
 
 
-def test_a_batch_converts_its_good_tables_and_fails_for_the_bad_one(lake, run_dag, spark, clear_and_run) -> None:
+def test_a_batch_converts_its_good_tables_and_fails_for_the_bad_ones(lake, run_dag, spark, clear_and_run) -> None:
     for name in ("a", "b", "c"):
         lake.put(f"{name}/000000_0", {"n": [1]})
         lake.glue_table({"n": "bigint"}, name=name)
     lake.put("b/000001_0", b"not parquet")
+    gone = f"{lake.bucket}-gone"
+    lake.glue_table({"n": "bigint"}, name="d", location=f"s3://{gone}/d")
 
-    run = run_dag(group(lake, per_table="batch_size=3"))
+    run = run_dag(group(lake, per_table="batch_size=4"))
 
     assert run.state == "failed"
     statuses = {t["table"].rpartition(".")[2]: t["status"] for t in run.xcom("report", "report")["tables"]}
-    assert statuses == {"a": "converted", "b": "failed", "c": "converted"}
-    assert run.tries[f"tables.convert[{lake.database}.a and 2 more]"] == 1, "a permanent error is not tried again"
+    assert statuses == {"a": "converted", "b": "failed", "c": "converted", "d": "failed"}
+    assert run.states[f"tables.list_files[{lake.database}.a and 3 more]"] == "success", "three can go on"
+    assert run.tries[f"tables.convert[{lake.database}.a and 3 more]"] == 1, "a permanent error is not tried again"
     assert "is not a Parquet file" in run.log
+    assert f"bucket {gone}" in run.log
 
     lake.s3.delete_object(Bucket=lake.bucket, Key="b/000001_0")
+    lake.s3.create_bucket(Bucket=gone)
+    lake.put("d/000000_0", {"n": [1]}, bucket=gone)
     again = clear_and_run(run, only_failed=True)
     # The list was made before: it still names the file that is gone.
     assert again.state == "failed"
@@ -218,7 +224,7 @@ def test_a_batch_converts_its_good_tables_and_fails_for_the_bad_one(lake, run_da
     assert again.state == "success"
     report = again.xcom("report", "report")
     found = {t["table"].rpartition(".")[2]: (t["status"], t["row_count"]) for t in report["tables"]}
-    assert found == dict.fromkeys("abc", ("converted", 1)), "with the results that the first try had"
+    assert found == dict.fromkeys("abcd", ("converted", 1)), "with the results that the first try had"
     assert delta_at(spark, lake.location("b")).count() == 1
 
 

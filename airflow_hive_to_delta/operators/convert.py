@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.core.models import ConversionResult, TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
 
+def asset_uri(location: str) -> str:
+    """The asset of a table: its location, with what a URI cannot hold escaped, as Airflow would cut it off."""
+    return quote(location, safe="/:=@+,;!$&'()*~")
+
+
 class ConvertTableOperator(SparkJobOperator):
     """Turns one Hive table, or each table of a batch, into a Delta table in place, by a Spark job on an engine.
 
@@ -37,8 +44,8 @@ class ConvertTableOperator(SparkJobOperator):
     leaves it to its retries. Every converted table is an asset with its location as its URI, so that
     ``schedule=[Asset("s3://bucket/orders")]`` or ``schedule=[AssetAlias("hive_to_delta")]`` waits for it.
 
-    :param table: a table as discovery returned it, or a batch of them. (templated)
-    :param files: what :class:`ListFilesOperator` returned for it. (templated)
+    :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
+    :param files: what :class:`ListFilesOperator` returned for it; neither is its text.
     :param target_catalog: the catalog to register the table in. (templated)
     :param target_schema: the schema, or a mapping of database to schema. Neither catalog nor schema: the table is
         written and not registered. (templated)
@@ -51,6 +58,7 @@ class ConvertTableOperator(SparkJobOperator):
         *("table", "files", "target_catalog", "target_schema", "options"),
         *SparkJobOperator.template_fields,
     )
+    untrusted_fields: Sequence[str] = ("table", "files")
     ui_color = "#fef7e0"
 
     def __init__(
@@ -92,6 +100,8 @@ class ConvertTableOperator(SparkJobOperator):
     def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:
         tables = [TableInfo.from_dict(table) for table in batch_of(self.table, "table")]
         lists = {files["table"]: files for files in batch_of(self.files, "files")}
+        if missing := [table.qualified_name for table in tables if table.qualified_name not in lists]:
+            raise AirflowFailException(f"files has no list for {', '.join(missing)}, only for {', '.join(lists)}")
         listed = [table for table in tables if "error" not in lists[table.qualified_name]]
         unlisted = [TableOutcome.of_error(**lists[t.qualified_name]) for t in tables if t not in listed]
         results = self._convert(context, listed, lists)
@@ -150,4 +160,4 @@ class ConvertTableOperator(SparkJobOperator):
             "target_table": result.target_table,
             "version": result.version,
         }
-        context["outlet_events"][AssetAlias(self.asset_alias)].add(Asset(uri=result.location), extra=extra)
+        context["outlet_events"][AssetAlias(self.asset_alias)].add(Asset(uri=asset_uri(result.location)), extra=extra)

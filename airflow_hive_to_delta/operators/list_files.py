@@ -38,7 +38,7 @@ class ListFilesOperator(SparkJobOperator):
     Returns, for each table, where its list is, how many files it has and how many bytes: the list itself while it is
     short, else the address of a manifest under the staging root.
 
-    :param table: a table as discovery returned it, or a batch of them. (templated)
+    :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
     :param listing: ``s3`` lists with boto3 from this task; ``spark`` lists on the engine, with Spark's own identity, on
         any storage; ``inventory`` takes the files from S3 Inventory reports, on the engine.
     :param inventory_manifests: addresses of the reports' ``manifest.json``, for ``inventory``. (templated)
@@ -52,6 +52,7 @@ class ListFilesOperator(SparkJobOperator):
         *("table", "inventory_manifests", "glue_database", "options"),
         *SparkJobOperator.template_fields,
     )
+    untrusted_fields: Sequence[str] = ("table",)
     ui_color = "#e6f4ea"
 
     def __init__(

@@ -13,6 +13,7 @@ from airflow_hive_to_delta.operators.identity import aws_environment
 from airflow_hive_to_delta.staging import RunFolder, check_root
 
 if TYPE_CHECKING:
+    import jinja2
     from airflow.sdk import Context
     from airflow.sdk.types import TaskInstanceKey
 
@@ -38,6 +39,8 @@ class SparkJobOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("aws_conn_id", "region_name", "staging", "staging_conn_id")
+    #: Of these, XComs are resolved and no text is taken for a template: it comes from a metastore and is not trusted.
+    untrusted_fields: Sequence[str] = ()
     operator_extra_links = (SparkJobLink(),)
 
     def __init__(
@@ -89,8 +92,26 @@ class SparkJobOperator(BaseOperator):
             self.log.info("Ending job %s", self._job)
             self.engine.cancel(self._job)
 
+    def render_template(
+        self,
+        content: Any,
+        context: Context,
+        jinja_env: jinja2.Environment | None = None,
+        seen_oids: set[int] | None = None,
+    ) -> Any:
+        if not any(content is getattr(self, name, None) for name in self.untrusted_fields):
+            return super().render_template(content, context, jinja_env, seen_oids)
+        if isinstance(content, list):
+            return [_resolved(item, context) for item in content]
+        return _resolved(content, context)
+
     def run_folder(self, context: Context) -> RunFolder | None:
         """This run's folder under the staging root, if there is one."""
         if self.staging is None:
             return None
         return RunFolder(self.staging, self.staging_conn_id or self.aws_conn_id, context)
+
+
+def _resolved(value: Any, context: Context) -> Any:
+    """The value of an XCom or of a mapped argument; any other value as it is."""
+    return value.resolve(context) if hasattr(value, "resolve") else value
