@@ -6,15 +6,17 @@ JAVA := .venv/.java-home
 JARS := .ivy/.resolved
 CHROMIUM := .venv/.chromium
 
-.PHONY: help demo test quick lint types bench clean
+.PHONY: help demo demo-ui test quick lint types bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: $(JARS) ## Convert two Hive databases on a simulated S3 and Glue
-	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py 2> .demo.log || { tail -n 40 .demo.log >&2; exit 1; }
-	@rm -f .demo.log
+demo: $(JARS) ## Migrate two Hive databases on a simulated AWS, in a real Airflow
+	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py
+
+demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
+	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --ui
 
 # Spark plans a query on one core: two sessions side by side keep two cores busy.
 test: lint types $(JARS) $(CHROMIUM) ## Lint, types and every test

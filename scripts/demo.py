@@ -1,175 +1,296 @@
-"""Two small but honest Hive databases on a simulated S3 and Glue become Delta tables, and are read back.
+"""A real Airflow migrates two small Hive databases on a simulated AWS, and the Delta tables are read back.
 
-    make demo
+    make demo       runs dags_examples/several_databases.py once, and ends
+    make demo-ui    the same in Airflow's own pages, until Ctrl-C
 
-No cloud account is needed: moto's server plays AWS on loopback, an embedded Spark does the work, and both end with
-the demo. It runs the same from the start each time.
+No cloud account is needed: moto's server plays AWS on loopback, an embedded Spark does the work, and both end with the
+demo. Everything that it keeps is in ``.airflow``, which is Airflow's home here.
 """
 
 from __future__ import annotations
 
-import io
+import fcntl
+import json
 import os
+import secrets
+import signal
+import socket
+import subprocess
 import sys
-import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import boto3
-import pyarrow as pa
-import pyarrow.parquet as pq
-from moto.server import ThreadedMotoServer
-from pyspark.sql import SparkSession
+from demo_lake import fill, hive_tables, simulated_aws
 
-from airflow_hive_to_delta import ConversionResult, GlueDiscovery, S3Listing, convert, create_summary, local_session
+from airflow_hive_to_delta import local_session
 
-REGION = "us-east-1"
-PARQUET = {
-    "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
-    "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"},
-}
-TEXT = {
-    "InputFormat": "org.apache.hadoop.mapred.TextInputFormat",
-    "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"},
-}
+PROJECT = Path(__file__).parent.parent.resolve()
+HOME = PROJECT / ".airflow"
+LOG = HOME / "demo.log"
+REPORT = HOME / "report.html"
+DAG = "several_databases"
+POOL = "hive_to_delta"
+#: Seconds for one command of Airflow. A task that fails waits before its next try, so a broken demo takes long.
+PATIENCE = 600
+#: One table is text and one is scratch: a demo in which nothing is refused or left out would not be honest.
+EXPECTED = {"converted": 4, "refused": 1, "skipped": 1}
 
-
-def main() -> int:
-    with simulated_aws() as endpoint, tempfile.TemporaryDirectory() as home:
-        fill_glue_and_s3()
-        spark = demo_session(endpoint, Path(home))
-        results: list[ConversionResult] = []
-        for database in ("sales", "web"):
-            print(f"\nConverting the Glue database {database}", flush=True)
-            results += convert(
-                spark, GlueDiscovery(database, region=REGION), S3Listing(REGION), "spark_catalog", database
-            )
-        print()
-        show(spark, results)
-        print(f"\n{create_summary(results)}")
-        spark.stop()
-    # One table is text on purpose: a demo in which nothing is refused would not be honest.
-    expected = {"refused": 1, "converted": 4}
-    return 0 if create_summary(results).by_status == expected else 1
+AWS = {"aws_access_key_id": "demo", "aws_secret_access_key": "demo", "region_name": "us-east-1"}
 
 
-def fill_glue_and_s3() -> None:
-    """Partitions in a second bucket, null partitions, odd characters, nested types, Hive's file names, a text table."""
-    s3 = boto3.client("s3", region_name=REGION)
-    for bucket in ("lake", "archive"):
-        s3.create_bucket(Bucket=bucket)
-    glue = boto3.client("glue", region_name=REGION)
-    for database in ("sales", "web"):
-        glue.create_database(DatabaseInput={"Name": database})
-
-    orders = {"Id": [1, 2, 3], "amount": pa.array([Decimal("9.99"), None, Decimal("120.00")], pa.decimal128(10, 2))}
-    table(glue, "sales", "orders", {"id": "bigint", "amount": "decimal(10,2)"}, {"day": "date"})
-    partition(s3, glue, "sales", "orders", ["2024-02-29"], "s3://lake/sales/orders/day=2024-02-29", orders)
-    partition(s3, glue, "sales", "orders", ["2019-01-01"], "s3://archive/orders/2019", orders)
-    null = "__HIVE_DEFAULT_PARTITION__"
-    partition(s3, glue, "sales", "orders", [null], f"s3://lake/sales/orders/day={null}", orders)
-
-    items = {"item": [{"Name": "pen", "Price": Decimal("1.50")}, None], "tags": [["a", "b"], []]}
-    item_type = pa.struct([("Name", pa.string()), ("Price", pa.decimal128(10, 2))])
-    nested = {"item": pa.array(items["item"], item_type), "tags": items["tags"]}
-    table(glue, "sales", "items", {"item": "struct<name:string,price:decimal(10,2)>", "tags": "array<string>"}, {})
-    put(s3, "s3://lake/sales/items/000000_0", nested)
-    put(s3, "s3://lake/sales/items/_temporary/0/000000_0", nested)
-
-    table(glue, "sales", "notes", {"line": "string"}, {}, TEXT)
-
-    clicks = {"at": pa.array([1_700_000_000_000_000, None], pa.timestamp("us", tz="UTC")), "score": [float("nan"), 0.5]}
-    table(glue, "web", "clicks", {"at": "timestamp", "score": "double"}, {"page": "string"})
-    for page, folder in (("a/b c%d=e", "a%2Fb c%25d%3De"), ("start", "start")):
-        partition(s3, glue, "web", "clicks", [page], f"s3://lake/web/clicks/page={folder}", clicks)
-
-    table(glue, "web", "counters", {"n": "bigint"}, {})
-    put(s3, "s3://lake/web/counters/000000_0", {"n": pa.array([1, 2], pa.int32())})
-    put(s3, "s3://lake/web/counters/000001_0", {"n": pa.array([2**40], pa.int64())})
+def main(arguments: list[str]) -> int:
+    HOME.mkdir(exist_ok=True)
+    with only_demo(), simulated_aws() as endpoint:
+        os.environ.update(environment(endpoint))
+        s3, glue = (boto3.client(service, endpoint_url=endpoint, **AWS) for service in ("s3", "glue"))
+        fill(s3, glue)
+        try:
+            return show_pages() if arguments == ["--ui"] else run_once(endpoint, s3, glue)
+        except DemoError as error:
+            print(f"\n{error}\nThe log is {LOG}. Its last lines:\n", file=sys.stderr)
+            print("\n".join(LOG.read_text(errors="replace").splitlines()[-25:]), file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return 130
 
 
-def show(spark: SparkSession, results: list[ConversionResult]) -> None:
-    """What became of each table, with the rows that Delta now reads."""
-    lines = [("table", "status", "files", "rows read", "notes")]
-    for result in results:
-        rows = str(spark.table(result.target_table).count()) if result.success else "-"
-        said = "; ".join(result.notes) or result.error or ""
-        lines.append((result.source_table, result.status, str(result.file_count), rows, said))
-    widths = [max(len(line[i]) for line in lines) for i in range(4)]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[4][:150])
+class DemoError(Exception):
+    """Something that the demo started did not do what it should."""
 
 
-def table(
-    glue: Any, database: str, name: str, columns: dict[str, str], keys: dict[str, str], form: Any = PARQUET
-) -> None:
-    glue.create_table(
-        DatabaseName=database,
-        TableInput={
-            "Name": name,
-            "TableType": "EXTERNAL_TABLE",
-            "PartitionKeys": [{"Name": key, "Type": hive_type} for key, hive_type in keys.items()],
-            "StorageDescriptor": {
-                "Columns": [{"Name": column, "Type": hive_type} for column, hive_type in columns.items()],
-                "Location": f"s3://lake/{database}/{name}",
-                **form,
-            },
-        },
+def run_once(endpoint: str, s3: Any, glue: Any) -> int:
+    (HOME / "airflow.db").unlink(missing_ok=True)
+    LOG.write_text("")
+    prepare_airflow()
+    say(f"Running the DAG {DAG}")
+    # Its exit code says whether the DAG run failed; what the report says is more, and is checked.
+    ended = airflow("dags", "test", DAG, check=False)
+    report = find_report(s3)
+    if ended or report is None:
+        raise DemoError(f"The DAG run failed{' without a report' if report is None else ''}")
+    say("Reading the Delta tables back")
+    rows = count_rows(endpoint, glue, report["tables"])
+    show(report["tables"], rows)
+    print(f"\nThe report is {REPORT}\nTo look around in Airflow itself: make demo-ui")
+    statuses = dict(Counter(table["status"] for table in report["tables"]))
+    if statuses != EXPECTED:
+        raise DemoError(f"The tables ended as {statuses}, expected {EXPECTED}")
+    in_hive = {f"{table.database}.{table.name}": table.rows for table in hive_tables()}
+    if lost := {table: (found, in_hive[table]) for table, found in rows.items() if found != in_hive[table]}:
+        raise DemoError(f"Delta reads other rows than Hive has, as (Delta, Hive): {lost}")
+    return 0
+
+
+def show_pages() -> int:
+    LOG.write_text("")
+    prepare_airflow()
+    airflow("dags", "reserialize")
+    say("Starting Airflow")
+    port = free_port()
+    password = secrets.token_urlsafe(9)
+    passwords = HOME / "passwords.json"
+    passwords.touch(0o600)
+    passwords.write_text(json.dumps({"admin": password}))
+    address = f"http://127.0.0.1:{port}"
+    os.environ.update(
+        AIRFLOW__API__HOST="127.0.0.1",
+        AIRFLOW__API__PORT=str(port),
+        AIRFLOW__API__BASE_URL=address,
+        AIRFLOW__CORE__EXECUTION_API_SERVER_URL=f"{address}/execution/",
+        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=str(passwords),
     )
+    with standalone() as process:
+        wait_for(f"{address}/api/v2/monitor/health", process)
+        # Not before: the tasks need the server.
+        airflow("dags", "trigger", DAG)
+        print(f"\n{address}/dags/{DAG}\nuser admin, password {password}\n\nThe DAG is running. Ctrl-C ends all of it.")
+        sys.stdout.flush()
+        process.wait()
+        raise DemoError(f"Airflow ended by itself, with {process.returncode}")
+    return 0
 
 
-def partition(
-    s3: Any, glue: Any, database: str, name: str, values: list[str], location: str, data: dict[str, Any]
-) -> None:
-    put(s3, f"{location}/000000_0", data)
-    storage = {"Location": location, **PARQUET}
-    glue.create_partition(
-        DatabaseName=database, TableName=name, PartitionInput={"Values": values, "StorageDescriptor": storage}
+def environment(endpoint: str) -> dict[str, str]:
+    """What Airflow, its tasks and their Spark find; nothing of the user's own AWS or Airflow."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AIRFLOW_"))]:
+        del os.environ[name]
+    spark = HOME / "spark"
+    spark.mkdir(exist_ok=True)
+    # Sessions of a minute: what is compiled quickly runs sooner.
+    (spark / "spark-defaults.conf").write_text(
+        f"spark.jars.ivy {PROJECT / '.ivy'}\nspark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
     )
+    connection = {
+        "conn_type": "aws",
+        "login": AWS["aws_access_key_id"],
+        "password": AWS["aws_secret_access_key"],
+        "extra": {"endpoint_url": endpoint, "region_name": AWS["region_name"]},
+    }
+    return {
+        "AIRFLOW_HOME": str(HOME),
+        "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(connection),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags_examples"),
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "false",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
+        # A process each, even when idle.
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS": "false",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+        # `airflow standalone` starts its parts by this name.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "SPARK_CONF_DIR": str(spark),
+    }
 
 
-def put(s3: Any, uri: str, data: dict[str, Any]) -> None:
-    file = io.BytesIO()
-    pq.write_table(pa.table(data), file)
-    bucket, _, key = uri.removeprefix("s3://").partition("/")
-    s3.put_object(Bucket=bucket, Key=key, Body=file.getvalue())
+def prepare_airflow() -> None:
+    say(f"Preparing Airflow in {HOME}")
+    airflow("db", "migrate")
+    airflow("pools", "set", POOL, "2", "Spark sessions at a time")
+
+
+def airflow(*arguments: str, check: bool = True) -> int:
+    with LOG.open("ab") as log:
+        try:
+            code = subprocess.run(["airflow", *arguments], stdout=log, stderr=log, timeout=PATIENCE).returncode
+        except subprocess.TimeoutExpired as error:
+            raise DemoError(f"airflow {' '.join(arguments)} did not end within {PATIENCE} s") from error
+    if code and check:
+        raise DemoError(f"airflow {' '.join(arguments)} exited with {code}")
+    return code
 
 
 @contextmanager
-def simulated_aws() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    os.environ.update(
-        AWS_ENDPOINT_URL=endpoint,
-        AWS_ACCESS_KEY_ID="demo",
-        AWS_SECRET_ACCESS_KEY="demo",
-        AWS_DEFAULT_REGION=REGION,
-        AWS_EC2_METADATA_DISABLED="true",
-    )
+def standalone() -> Iterator[subprocess.Popen[bytes]]:
+    """Airflow with all its parts, which end with the block."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    with LOG.open("ab") as log:
+        # In a session of its own, so that Ctrl-C reaches this process alone and the parts end in order.
+        process = subprocess.Popen(["airflow", "standalone"], stdout=log, stderr=log, start_new_session=True)
     try:
-        yield endpoint
+        yield process
+    except KeyboardInterrupt:
+        say("\nStopping")
     finally:
-        server.stop()
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(30)
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
-def demo_session(endpoint: str, home: Path) -> SparkSession:
-    return local_session(
-        "demo",
-        conf={
-            "spark.jars.ivy": str(Path(__file__).parent.parent.resolve() / ".ivy"),
-            "spark.log.level": "ERROR",
-            "spark.sql.warehouse.dir": str(home / "warehouse"),
-            "spark.hadoop.fs.s3a.endpoint": endpoint,
-            "spark.hadoop.fs.s3a.endpoint.region": REGION,
-            "spark.hadoop.fs.s3a.path.style.access": "true",
-        },
-    )
+def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(240):
+        try:
+            with urlopen(address, timeout=5):
+                return
+        except (URLError, TimeoutError, ConnectionError):
+            if process.poll() is not None:
+                break
+            time.sleep(0.5)
+    raise DemoError(f"Airflow did not answer at {address}")
+
+
+def find_report(s3: Any) -> dict[str, Any] | None:
+    """The report of the DAG run, whose page is copied to where it outlives the simulated S3."""
+    found = s3.list_objects_v2(Bucket="lake", Prefix="staging/").get("Contents", [])
+    for page in (file["Key"] for file in found if file["Key"].endswith("/report.html")):
+        REPORT.write_bytes(s3.get_object(Bucket="lake", Key=page)["Body"].read())
+        text = s3.get_object(Bucket="lake", Key=page.removesuffix("html") + "json")["Body"].read()
+        report: dict[str, Any] = json.loads(text)
+        return report
+    return None
+
+
+def count_rows(endpoint: str, glue: Any, tables: list[dict[str, Any]]) -> dict[str, int]:
+    """The rows that Delta reads where Glue says that each registered table is."""
+    with quiet():
+        spark = local_session(
+            "demo",
+            conf={
+                "spark.hadoop.fs.s3a.endpoint": endpoint,
+                "spark.hadoop.fs.s3a.endpoint.region": AWS["region_name"],
+                "spark.hadoop.fs.s3a.path.style.access": "true",
+                "spark.hadoop.fs.s3a.access.key": AWS["aws_access_key_id"],
+                "spark.hadoop.fs.s3a.secret.key": AWS["aws_secret_access_key"],
+            },
+        )
+        rows = {}
+        for table in tables:
+            if table["target_table"]:
+                schema, name = table["target_table"].split(".")
+                registered = glue.get_table(DatabaseName=schema, Name=name)["Table"]
+                location = registered["StorageDescriptor"]["Location"]
+                rows[table["table"]] = spark.read.format("delta").load(location).count()
+        spark.stop()
+    return rows
+
+
+def show(tables: list[dict[str, Any]], rows: dict[str, int]) -> None:
+    """What became of each table, with the rows that Delta now reads."""
+    lines = [("Hive table", "status", "Delta table", "files", "rows read", "why")]
+    for table in tables:
+        read = str(rows.get(table["table"], ""))
+        files = str(table["file_count"] or "")
+        lines.append((table["table"], table["status"], table["target_table"], files, read, table["error"] or ""))
+    widths = [max(len(line[column]) for line in lines) for column in range(5)]
+    print()
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[5])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What this process, and the JVM it starts, say goes to the log."""
+    sys.stdout.flush()
+    kept = [os.dup(1), os.dup(2)]
+    with LOG.open("ab") as log:
+        for descriptor in (1, 2):
+            os.dup2(log.fileno(), descriptor)
+    try:
+        yield
+    finally:
+        for descriptor, before in zip((1, 2), kept, strict=True):
+            os.dup2(before, descriptor)
+            os.close(before)
+
+
+@contextmanager
+def only_demo() -> Iterator[None]:
+    with (HOME / "demo.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"Another demo is running in {HOME}. Stop it first.")
+        yield
+
+
+def free_port() -> int:
+    """8080, which people know, or another one."""
+    for port in (8080, 0):
+        with socket.socket() as tried:
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found: int = tried.getsockname()[1]
+            return found
+    raise DemoError("No port is free on 127.0.0.1")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
