@@ -36,7 +36,7 @@ bench: $(JARS) ## Time against CONVERT TO DELTA, delta-rs and footers only
 	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python benchmarks/convert.py
 
 clean: ## Remove what the other targets made
-	rm -rf .venv .ivy .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .ivy .airflow .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.converter import convert
 from airflow_hive_to_delta.core.discovery import UCDiscovery
-from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.errors import PermanentError, spark_call
 from airflow_hive_to_delta.core.listing import (
     DatabricksListing,
     DataFrameListing,
@@ -51,7 +51,7 @@ _PROGRESS_SECONDS = 10.0
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m airflow_hive_to_delta.job", description=__doc__.partition("\n")[0])
     parser.add_argument("request", type=Path, help="the request, a JSON document")
-    parser.add_argument("--result", type=Path, required=True, help="where the result goes")
+    parser.add_argument("--result", type=Path, help="where the result goes; standard output when not given")
     parser.add_argument(
         "--ends-with-input", action="store_true", help="end, with all processes of the group, when the input closes"
     )
@@ -63,9 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, TypeError) as error:
         parser.error(f"{chosen.request} is no request: {error}")
     result = run(request)
-    written = chosen.result.with_suffix(".tmp")
-    written.write_text(json.dumps(result))
-    written.replace(chosen.result)
+    if chosen.result is None:
+        print(json.dumps(result))
+    else:
+        written = chosen.result.with_suffix(".tmp")
+        written.write_text(json.dumps(result))
+        written.replace(chosen.result)
     return 1 if "error" in result else 0
 
 
@@ -76,6 +79,8 @@ def run(request: JobRequest, spark: SparkSession | None = None) -> dict[str, Any
         session = spark or _session(request)
         try:
             _say(f"{request.name} began, on Spark {session.version}")
+            if request.session is not None and request.action == "convert":
+                _check_registration(session, **request.arguments)
             with _progress(session):
                 return actions[request.action](session, **request.arguments)
         finally:
@@ -187,7 +192,36 @@ class _Listed(DataFrameListing):
         self._lists = lists
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:  # noqa: ARG002
-        return files_df(spark, self._lists[table.qualified_name])
+        files = self._lists[table.qualified_name]
+        found = files_df(spark, files)
+        with spark_call(f"Reading the list of the files of {table.qualified_name}"):
+            count = found.count()
+        if count != files.file_count:
+            where = f" at {files.manifest}" if files.manifest else ""
+            raise PermanentError(
+                f"The list of the files of {table.qualified_name}{where} has {count} files, but "
+                f"{files.file_count} were listed: it was changed since. List the files again"
+            )
+        return found
+
+
+def _check_registration(
+    spark: SparkSession,
+    target_catalog: str | None,
+    target_schemas: list[str | None],
+    options: dict[str, Any],
+    **_: Any,
+) -> None:
+    """Refuse a target that would be gone when the embedded session ends: its own catalog is only in memory."""
+    by_sql = any(target_schemas) and ConversionOptions.from_dict(options).register_in == "sql"
+    in_memory = spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
+    if by_sql and in_memory and target_catalog in (None, "spark_catalog"):
+        raise PermanentError(
+            f"The target is a schema of the embedded Spark's own catalog ({', '.join(filter(None, target_schemas))}), "
+            "which is kept in memory and ends with the job. Register in Glue by ConversionOptions(register_in='glue'), "
+            "give the embedded Spark a metastore or another catalog by LocalSpark(conf=…) or spark-defaults.conf, or "
+            "leave the target out"
+        )
 
 
 def _session(request: JobRequest) -> SparkSession:

@@ -80,6 +80,10 @@ class TableOutcome(_Document):
         return cls(table=table, status="failed", error=error, retryable=retryable)
 
 
+#: What to do when the list of a table's files is wrong or missing.
+LIST_AGAIN = "Clear the task that lists this table's files, with all that comes after it: running it again is safe."
+
+
 def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None) -> str:
     """What to do about a table that ended like this; empty when there is nothing to do."""
     if status == "not_run":
@@ -88,6 +92,8 @@ def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None)
         return "The table is as it was. Change what the reason names, or exclude the table from the run."
     if status != "failed":
         return ""
+    if error and "List the files again" in error:
+        return LIST_AGAIN
     if not error:
         return "Read the log of this table's task, then clear the task: running it again is safe."
     if retryable is None:

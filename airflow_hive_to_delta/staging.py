@@ -17,18 +17,25 @@ class RunFolder:
 
     :param root: such as ``s3://bucket/staging``, ``s3://conn_id@bucket/staging`` or ``file:///var/staging``.
     :param conn_id: the Airflow connection of the storage, when the root names none.
+    :param aws_conn_id: the one for a root on S3, when neither does.
     """
 
-    def __init__(self, root: str, conn_id: str | None, context: Context) -> None:
-        on_s3 = root.startswith(("s3://", "s3a://"))
-        base = ObjectStoragePath(root, conn_id=conn_id if on_s3 and "@" not in root else None)
-        run: Any = context["dag_run"]
-        self._path = base / safe_name(run.dag_id) / safe_name(run.run_id)
+    def __init__(self, root: str, context: Context, *, conn_id: str | None, aws_conn_id: str | None) -> None:
+        if conn_id is None and root.startswith(("s3://", "s3a://")):
+            conn_id = aws_conn_id
+        base = ObjectStoragePath(root, conn_id=None if "@" in root.partition("://")[2].partition("/")[0] else conn_id)
+        instance: Any = context["ti"]
+        # Of each task group, so that two in one DAG keep apart.
+        group = instance.task_id.rpartition(".")[0].removesuffix(".tables")
+        names = [instance.dag_id, instance.run_id, *([group] if group else [])]
+        self._path = base.joinpath(*map(safe_name, names))
 
     def file(self, *names: str) -> ObjectStoragePath:
-        """A place in the folder, whose parents exist."""
+        """A place in the folder that can be written."""
         path: ObjectStoragePath = self._path.joinpath(*names)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.protocol in ("file", "local"):
+            # An object store has no folders; asked for one, it would make a bucket of a mistyped name.
+            path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
 

@@ -15,7 +15,7 @@ from airflow_hive_to_delta.operators.convert import ConvertTableOperator
 from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, Choose, GlueDiscoverOperator
 from airflow_hive_to_delta.operators.list_files import ListFilesOperator, Strategy
 from airflow_hive_to_delta.operators.report import MigrationReportOperator
-from airflow_hive_to_delta.operators.tables import Options
+from airflow_hive_to_delta.operators.tables import Options, check_count
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class PerTable:
 
     retries: int = 2
     retry_delay: timedelta = timedelta(minutes=1)
-    #: Tables at a time in one DAG run; as many as Airflow has room for when not given.
+    #: Tables (or batches) at a time in one DAG run, in each of the two steps; as many as Airflow has room for when not
+    #: given. A pool limits both steps together.
     max_active: int | None = None
     pool: str | None = None
     execution_timeout: timedelta | None = None
@@ -78,6 +79,11 @@ class PerTable:
     batch_size: int | None = None
     #: Tables of a batch that are converted side by side.
     max_workers: int = 4
+
+    def __post_init__(self) -> None:
+        check_count("retries", self.retries, least=0)
+        for name in ("max_active", "batch_size"):
+            check_count(name, getattr(self, name), least=1, optional=True)
 
 
 def hive_to_delta_task_group(

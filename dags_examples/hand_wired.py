@@ -6,7 +6,7 @@ been written. In the task group each table goes its own way.
 
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, AssetAlias
 
 from airflow_hive_to_delta import (
     ConversionOptions,
@@ -45,6 +45,7 @@ with DAG("hand_wired", schedule=None, tags=["hive_to_delta"]):
         aws_conn_id=AWS,
         retries=2,
         map_index_template=LABEL,
+        outlets=[AssetAlias("hive_to_delta")],  # as the label: a mapped task shows what ``partial`` was given
         max_active_tis_per_dagrun=2,
     ).expand_kwargs(discover.output.zip(list_files.output).map(table_and_files))
     report = MigrationReportOperator(

@@ -47,6 +47,9 @@ AWS = {"aws_access_key_id": "demo", "aws_secret_access_key": "demo", "region_nam
 
 def main(arguments: list[str]) -> int:
     HOME.mkdir(exist_ok=True)
+    # However it is ended, it takes down what it started.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     with only_demo(), simulated_aws() as endpoint:
         os.environ.update(environment(endpoint))
         s3, glue = (boto3.client(service, endpoint_url=endpoint, **AWS) for service in ("s3", "glue"))
@@ -171,8 +174,6 @@ def airflow(*arguments: str, check: bool = True) -> int:
 @contextmanager
 def standalone() -> Iterator[subprocess.Popen[bytes]]:
     """Airflow with all its parts, which end with the block."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
     with LOG.open("ab") as log:
         # In a session of its own, so that Ctrl-C reaches this process alone and the parts end in order.
         process = subprocess.Popen(["airflow", "standalone"], stdout=log, stderr=log, start_new_session=True)

@@ -115,6 +115,29 @@ def test_killing_the_task_leaves_no_process_and_no_half_log_and_the_retry_succee
 
 
 @pytest.mark.slow
+def test_a_target_that_would_end_with_the_job_is_refused(airflow_home, tmp_path) -> None:
+    request = conversion(tmp_path / "t")
+    before = sorted(tmp_path.rglob("*"))
+    request.arguments["target_schemas"] = ["bronze"]
+    engine = LocalSpark(cores=1)
+    job = engine.submit(request, {})
+    while engine.status(job).state == "running":
+        pass
+    result = engine.result(job)
+    assert "own catalog (bronze), which is kept in memory and ends with the job" in result["error"]
+    assert result["retryable"] is False
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_list_that_was_changed_since_is_refused(spark, tmp_path) -> None:
+    request = conversion(tmp_path / "t")
+    request.arguments["lists"][0]["files"].pop()
+    (result,) = run(request, spark)["results"]
+    assert not result["success"]
+    assert "has 2 files, but 3 were listed: it was changed since. List the files again" in result["error"]
+
+
+@pytest.mark.slow
 def test_on_kill_ends_the_job(airflow_home, tmp_path) -> None:
     from airflow.sdk import DAG
 

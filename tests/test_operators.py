@@ -81,6 +81,26 @@ def test_the_provider_info_imports_nothing() -> None:
             lambda: MigrationReportOperator(task_id="x", discover_task_id="d", table_task_ids=["c"], staging="b"),
             "staging is 'b'",
         ),
+        (lambda: GlueDiscoverOperator(task_id="x", databases=7), "databases is 7"),
+        (lambda: GlueDiscoverOperator(task_id="x", databases="d", include=None), "include is None"),
+        (lambda: GlueDiscoverOperator(task_id="x", databases="d", batch_size="20"), "batch_size is '20'"),
+        (lambda: GlueDiscoverOperator(task_id="x", databases="d", target_schema=7), "target_schema is 7"),
+        (
+            lambda: GlueDiscoverOperator(task_id="x", databases=["a", "b"], target_schema={"a": "x"}),
+            "target_schema has no schema for b, only for a",
+        ),
+        (
+            lambda: ListFilesOperator(task_id="x", table=TABLE, options={"partition_timezone": "Mars/Phobos"}),
+            "options: .*Mars/Phobos",
+        ),
+        (
+            lambda: ListFilesOperator(task_id="x", table=TABLE, options={"allow_bucketed": "perhaps"}),
+            "allow_bucketed is 'perhaps', expected True or False",
+        ),
+        (lambda: ListFilesOperator(task_id="x", table=TABLE, options={"x": "{{ 1 }}"}), "options: .*no x"),
+        (lambda: PerTable(max_active=0), "max_active is 0"),
+        (lambda: PerTable(retries=-1), "retries is -1"),
+        (lambda: LocalSpark(memory="lots"), "memory is 'lots'"),
         (lambda: LocalSpark(cores=0), "cores is 0"),
         (lambda: hive_to_delta_task_group(source="sales", staging="s3://b"), "source is 'sales'"),
         (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging=None), "staging is None"),
@@ -125,13 +145,15 @@ def test_a_template_reaches_every_step(lake, run_dag) -> None:
     run = run_dag(
         group(
             lake,
-            "options={'properties': {'made.by': '{{ run_id }}'}}",
+            "options={'properties': {'made.by': '{{ run_id }}'}, 'stats': '{{ \"no\" + \"ne\" }}',"
+            " 'allow_bucketed': '{{ 1 == 2 }}', 'footer_threads': '{{ 2 * 2 }}'}",
             databases="{{ 'x' and '" + lake.database + "' }}",
         )
     )
     assert run.state == "success"
     log = lake.s3.get_object(Bucket=lake.bucket, Key=f"t/_delta_log/{0:020}.json")["Body"].read().decode()
     assert run.run_id in log
+    assert "numRecords" not in log, "stats is none"
 
 
 def test_a_long_list_is_a_manifest_on_object_storage(lake, run_dag, spark) -> None:
@@ -318,8 +340,12 @@ def test_openlineage_is_told_what_was_read_and_made(lake, run_dag) -> None:
     statistics = made.outputFacets["outputStatistics"]
     assert (statistics.rowCount, statistics.fileCount) == (2, 1)
     # And this is what Airflow's OpenLineage asks an operator for.
-    task = run.dag.task_dict["hive_to_delta.tables.convert"]
-    assert callable(task.get_openlineage_facets_on_complete)
+    from airflow.sdk import DAG
+
+    with DAG("lineage", schedule=None):
+        task = ConvertTableOperator(task_id="convert", table=table, files=FILES)
+    task._converted = [(TableInfo.from_dict(table), ConversionResult.from_dict(result))]
+    assert task.get_openlineage_facets_on_complete(None) == told
 
 
 def test_no_secret_reaches_a_log_an_xcom_a_manifest_or_a_report(lake, run_dag, monkeypatch, aws_endpoint) -> None:
@@ -345,6 +371,61 @@ def test_no_secret_reaches_a_log_an_xcom_a_manifest_or_a_report(lake, run_dag, m
         assert canary.encode() not in lake.s3.get_object(Bucket=lake.bucket, Key=found["Key"])["Body"].read()
     assert canary not in run.log
     assert canary not in run.all_xcoms()
+
+
+def test_whatever_ends_a_task_its_error_is_in_the_report(lake, run_dag) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    broken = """
+class Broken(SharedSession):
+    def status(self, job):
+        raise RuntimeError("The engine broke")
+"""
+    run = run_dag(group(lake, engine="Broken()", per_table="", imports=broken))
+    (told,) = run.xcom("report", "report")["tables"]
+    assert (told["status"], told["error"], told["retryable"]) == ("failed", "The engine broke", True)
+
+
+def test_a_mistyped_staging_root_makes_no_bucket(lake, run_dag, s3) -> None:
+    orders_and_people(lake)
+    mistyped = f"{lake.bucket}-mistyped"
+    body = f"""
+discover = GlueDiscoverOperator(task_id="discover", databases={lake.database!r}, aws_conn_id=None)
+ListFilesOperator.partial(
+    task_id="list", inline_limit=0, aws_conn_id=None, staging="s3://{mistyped}/staging"
+).expand(table=discover.output)
+"""
+    run = run_dag(dag_source(body))
+    assert run.state == "failed"
+    (told,) = run.xcom("list", "outcomes", label="0")
+    assert told["status"] == "failed"
+    assert mistyped not in {found["Name"] for found in s3.list_buckets()["Buckets"]}
+
+
+def test_two_groups_of_one_dag_keep_apart(lake, run_dag) -> None:
+    for name in ("a", "b"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    body = "\n".join(
+        f"hive_to_delta_task_group({name!r}, source=GlueSource({lake.database!r}, include={name!r}),"
+        f" staging='s3://{lake.bucket}/staging', engine=SharedSession(), aws_conn_id=None)"
+        for name in ("a", "b")
+    )
+    run = run_dag(dag_source(body))
+    reports = {name: run.xcom(f"{name}.report", "report") for name in ("a", "b")}
+    assert reports["a"]["json"] != reports["b"]["json"]
+    for name, report in reports.items():
+        assert [table["table"] for table in report["tables"]] == [f"{lake.database}.{name}"]
+
+
+def test_a_label_fits_into_airflows_database(airflow_home) -> None:
+    from airflow_hive_to_delta.operators.tables import label_of
+
+    long = {"name": "n" * 255, "database": "d" * 255, "location": "s3://b/t"}
+    assert len(label_of(long)) == 250
+    assert len(label_of([long] * 20)) == 250
+    assert label_of([long] * 20).endswith("… and 19 more")
+    assert label_of({"name": "t", "database": "d", "location": "s3://b/t"}) == "d.t"
 
 
 def test_airflow_knows_the_provider(airflow_home) -> None:

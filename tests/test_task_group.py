@@ -228,6 +228,25 @@ def test_a_batch_converts_its_good_tables_and_fails_for_the_bad_ones(lake, run_d
     assert delta_at(spark, lake.location("b")).count() == 1
 
 
+def test_a_table_that_fails_when_it_is_run_again_is_not_called_converted(lake, run_dag, clear_and_run) -> None:
+    """The task that converts does not run then, and still has the result of the first time."""
+    other = lake.add_bucket()
+    lake.put("t/000000_0", {"n": [1]}, bucket=other)
+    lake.glue_table({"n": "bigint"}, name="t", location=f"s3://{other}/t")
+    run = run_dag(group(lake))
+    assert run.state == "success"
+    for found in lake.s3.list_objects_v2(Bucket=other)["Contents"]:
+        lake.s3.delete_object(Bucket=other, Key=found["Key"])
+    lake.s3.delete_bucket(Bucket=other)
+
+    again = clear_and_run(run)
+
+    assert again.state == "failed"
+    (told,) = again.xcom("report", "report")["tables"]
+    assert told["status"] == "failed"
+    assert other in told["error"]
+
+
 FLAKY = """
 import dataclasses
 from airflow_hive_to_delta.engines import JobError

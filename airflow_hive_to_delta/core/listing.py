@@ -15,10 +15,13 @@ What holds for every strategy:
 from __future__ import annotations
 
 import os.path
+import queue
 import re
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -93,7 +96,7 @@ class S3Listing(DataFrameListing):
     def list_batches(
         self, table: TableInfo, options: ConversionOptions, spark: SparkSession | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The files in the form of ARROW_FILES, as they are found; those of a few hundred folders are held at a time.
+        """The files in the form of ARROW_FILES, as they are found, in no order; a few pages of them are held at a time.
 
         The list is whole when the iterator has ended: a partition that is missing is an error only then.
 
@@ -112,36 +115,54 @@ class S3Listing(DataFrameListing):
             for _ in in_paths:
                 if len(folders) < self.max_workers:
                     below = []
-                    for _, pages in self._listed(pool, folders, options, one_level=True):
-                        for page in pages:
-                            yield from page.batches
-                            below += page.folders
+                    for _, page in self._listed(pool, folders, options, one_level=True):
+                        yield from page.batches
+                        below += page.folders
                     folders = below
-            missing = []
-            for folder, pages in self._listed(pool, folders, options, one_level=False):
-                is_there = False
-                for page in pages:
-                    yield from page.batches
-                    is_there = is_there or page.is_there
-                if not is_there:
-                    missing.append(folder.place)
+            there = set()
+            for number, page in self._listed(pool, folders, options, one_level=False):
+                yield from page.batches
+                if page.is_there:
+                    there.add(number)
+        missing = [folder.place for number, folder in enumerate(folders) if number not in there]
         _check_missing(table, missing, options)
 
     def _listed(
         self, pool: ThreadPoolExecutor, folders: list[_Folder], options: ConversionOptions, *, one_level: bool
-    ) -> Iterator[tuple[_Folder, Iterable[_Page]]]:
-        """Each folder with its pages: many folders side by side, the pages of a single one as they come."""
+    ) -> Iterator[tuple[int, _Page]]:
+        """The pages of all folders, each with its folder's number, listed side by side as fast as they are taken."""
+        found: queue.Queue[tuple[int, _Page | Exception | None]] = queue.Queue(maxsize=self.max_workers)
+        stopped = threading.Event()
 
-        def pages_of(folder: _Folder) -> Iterator[_Page]:
-            return self._list(folder, options, one_level)
+        def list_one(number: int) -> None:
+            try:
+                for page in self._list(folders[number], options, one_level):
+                    if stopped.is_set():
+                        return
+                    found.put((number, page))
+                found.put((number, None))
+            except Exception as error:
+                found.put((number, error))
 
-        if len(folders) == 1:
-            yield folders[0], pages_of(folders[0])
-            return
-        at_a_time = self.max_workers * 8
-        for start in range(0, len(folders), at_a_time):
-            some = folders[start : start + at_a_time]
-            yield from zip(some, pool.map(lambda folder: list(pages_of(folder)), some), strict=True)
+        listed = [pool.submit(list_one, number) for number in range(len(folders))]
+        try:
+            left = len(folders)
+            while left:
+                number, page = found.get()
+                if isinstance(page, Exception):
+                    raise page
+                if page is None:
+                    left -= 1
+                else:
+                    yield number, page
+        finally:
+            stopped.set()
+            for task in listed:
+                task.cancel()
+            # Whoever waits for room finds it, and then that nobody listens.
+            while not all(task.done() for task in listed):
+                with suppress(queue.Empty):
+                    found.get(timeout=0.05)
 
     def _list(self, folder: _Folder, options: ConversionOptions, one_level: bool) -> Iterator[_Page]:
         location = folder.place.location

@@ -132,10 +132,31 @@ class ConversionOptions(_Document):
     #: KMS key for the log entries, where the bucket's own default will not do.
     sse_kms_key_id: str | None = None
 
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        """Numbers and truth values may be text, as templates render them."""
+        return super().from_dict({name: cls._value(name, value) for name, value in document.items()})
+
+    @classmethod
+    def _value(cls, name: str, value: Any) -> Any:
+        kind = next((f.type for f in fields(cls) if f.name == name), "")
+        if kind == "bool" and isinstance(value, str):
+            return {"true": True, "false": False}.get(value.lower(), value)
+        if str(kind).startswith("int") and isinstance(value, str) and value.isdecimal():
+            return int(value)
+        return value
+
     def __post_init__(self) -> None:
         for name, allowed in (("stats", ("footer", "scan", "none")), ("register_in", ("sql", "glue"))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(allowed)}")
+        for option in fields(self):
+            value = getattr(self, option.name)
+            # A text such as "False" would count as true, and give up a check that nobody meant to.
+            if option.type == "bool" and not isinstance(value, bool):
+                raise ValueError(f"{option.name} is {value!r}, expected True or False")
+            if option.type in ("int", "int | None") and value is not None and type(value) is not int:
+                raise ValueError(f"{option.name} is {value!r}, expected a whole number")
         for name in ("stats_batch_size", "schema_batch_size", "footer_tail_bytes", "footer_threads"):
             value = getattr(self, name)
             if value is not None and value < 1:

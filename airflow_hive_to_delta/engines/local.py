@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -38,12 +39,16 @@ class LocalSpark:
     _jobs: dict[str, _Running] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.cores is not None and self.cores < 1:
+        if not re.fullmatch(r"[1-9][0-9]*[kmgt]", self.memory, re.IGNORECASE):
+            raise ValueError(f"memory is {self.memory!r}, expected a size such as '4g'")
+        if self.cores is not None and (type(self.cores) is not int or self.cores < 1):
             raise ValueError(f"cores is {self.cores}, expected at least 1")
 
     def submit(self, request: JobRequest, environment: Mapping[str, str]) -> str:
         folder = Path(tempfile.mkdtemp(prefix="hive-to-delta-"))
-        session = {"master": f"local[{self.cores or '*'}]", "memory": self.memory, "conf": dict(self.conf)}
+        # Spark's scratch goes with the folder, even when Spark was killed and could not remove it.
+        conf = {"spark.local.dir": str(folder), **self.conf}
+        session = {"master": f"local[{self.cores or '*'}]", "memory": self.memory, "conf": conf}
         document = JobRequest(request.action, request.arguments, request.name, session).to_dict()
         (folder / "request.json").write_text(json.dumps(document))
         command = [sys.executable, "-m", "airflow_hive_to_delta.job", str(folder / "request.json")]

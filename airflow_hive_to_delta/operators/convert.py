@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -19,16 +20,22 @@ from airflow_hive_to_delta.operators.tables import (
     TableOrBatch,
     as_failed,
     batch_of,
+    check_count,
     fail,
     label_of,
     options_dict,
+    telling,
 )
-from airflow_hive_to_delta.report import TableOutcome
+from airflow_hive_to_delta.report import LIST_AGAIN, TableOutcome, redacted_text
 from airflow_hive_to_delta.staging import RunFolder, safe_name
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context, XComArg
+
+
+def _redacted(result: ConversionResult) -> ConversionResult:
+    return replace(result, error=redacted_text(result.error) if result.error else None)
 
 
 def asset_uri(location: str) -> str:
@@ -51,7 +58,8 @@ class ConvertTableOperator(SparkJobOperator):
         written and not registered. (templated)
     :param options: :class:`ConversionOptions`, or a dict of them. (templated)
     :param max_workers: tables of a batch that are converted side by side.
-    :param asset_alias: the alias that the assets of converted tables belong to; None: there are no assets.
+    :param asset_alias: the alias that the assets of converted tables belong to; None: there are no assets. With
+        ``partial``, pass ``outlets=[AssetAlias(…)]`` too: Airflow shows a mapped task's outlets before it is made.
     """
 
     template_fields: Sequence[str] = (
@@ -74,16 +82,16 @@ class ConvertTableOperator(SparkJobOperator):
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("map_index_template", "{{ task.table_label }}")
-        if asset_alias is not None:
-            kwargs["outlets"] = [*(kwargs.get("outlets") or []), AssetAlias(asset_alias)]
+        outlets = list(kwargs.get("outlets") or [])
+        if asset_alias is not None and AssetAlias(asset_alias) not in outlets:
+            kwargs["outlets"] = [*outlets, AssetAlias(asset_alias)]
         super().__init__(**kwargs)
         if target_catalog is not None and target_schema is None:
             raise ValueError(
                 f"target_schema is missing beside target_catalog={target_catalog!r}; give both, or neither to leave "
                 "the tables unregistered"
             )
-        if max_workers < 1:
-            raise ValueError(f"max_workers is {max_workers}, expected at least 1")
+        check_count("max_workers", max_workers, least=1)
         self.table = table
         self.files = files
         self.target_catalog = target_catalog
@@ -99,11 +107,20 @@ class ConvertTableOperator(SparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:
         tables = [TableInfo.from_dict(table) for table in batch_of(self.table, "table")]
+        with telling(context, [table.qualified_name for table in tables]):
+            return self._execute(context, tables)
+
+    def _execute(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any] | list[dict[str, Any]]:
         lists = {files["table"]: files for files in batch_of(self.files, "files")}
         if missing := [table.qualified_name for table in tables if table.qualified_name not in lists]:
             raise AirflowFailException(f"files has no list for {', '.join(missing)}, only for {', '.join(lists)}")
         listed = [table for table in tables if "error" not in lists[table.qualified_name]]
-        unlisted = [TableOutcome.of_error(**lists[t.qualified_name]) for t in tables if t not in listed]
+        # Of a batch, those that could not be listed: their task had its tries, and none of this one's can help.
+        unlisted = [
+            replace(TableOutcome.of_error(**lists[table.qualified_name]), retryable=False, advice=LIST_AGAIN)
+            for table in tables
+            if table not in listed
+        ]
         results = self._convert(context, listed, lists)
         self._converted = [(table, result) for table, result in zip(listed, results, strict=True) if result.success]
         for table, result in self._converted:
@@ -136,7 +153,7 @@ class ConvertTableOperator(SparkJobOperator):
             done = self.run_job(JobRequest("convert", arguments, f"Convert {self.table_label}"))
         except JobError as error:
             fail(context, [TableOutcome.of_error(t.qualified_name, str(error), error.retryable) for t in tables])
-        results = [ConversionResult.from_dict(result) for result in done["results"]]
+        results = [_redacted(ConversionResult.from_dict(result)) for result in done["results"]]
         for result in results:
             self.log.info("%s", result)
         folder = self.run_folder(context)

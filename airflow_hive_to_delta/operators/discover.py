@@ -14,7 +14,7 @@ from airflow_hive_to_delta.core.target_names import same_target, tables_by_targe
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
-from airflow_hive_to_delta.operators.tables import Options, Table, options_dict
+from airflow_hive_to_delta.operators.tables import Options, Table, check_count, check_names, options_dict
 from airflow_hive_to_delta.report import TableOutcome
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ class _HandsOn:
     ) -> None:
         if choose is not None and not callable(choose):
             raise TypeError(f"choose is {choose!r}, expected a function of one table")
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}, expected at least 1")
+        check_count("batch_size", batch_size, least=1, optional=True)
+        if not (target_schema is None or isinstance(target_schema, (str, Mapping))):
+            raise TypeError(f"target_schema is {target_schema!r}, expected a name, or a mapping of database to name")
         self.target_schema = target_schema
         self.choose = choose
         self.batch_size = batch_size
@@ -162,8 +163,11 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not databases:
-            raise ValueError("databases is empty, expected the name of a Glue database, or several")
+        for argument, given in (("databases", databases), ("include", include)):
+            check_names(argument, given)
+        check_names("exclude", exclude, empty=True)
+        if isinstance(target_schema, Mapping):
+            check_schemas(target_schema, databases)
         self.aws_conn_id = aws_conn_id
         self.region_name = region_name
         self.databases = databases
@@ -223,8 +227,8 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not allow:
-            raise ValueError("allow is empty, expected patterns such as ['hive_metastore.sales.*']")
+        check_names("allow", allow)
+        check_names("deny", deny, empty=True)
         self.allow = allow
         self.deny = deny
         self.choose_by(target_schema, choose, batch_size, options)
@@ -237,6 +241,12 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
             raise _failure(error) from error
         found = [TableInfo.from_dict(table) for table in result["tables"]]
         return self.hand_on(context, found)
+
+
+def check_schemas(schemas: Mapping[str, str], databases: str | Sequence[str]) -> None:
+    """Refuse a mapping without a schema for one of the databases; templates are known only when they run."""
+    if missing := [name for name in _several(databases) if "{{" not in name and name not in schemas]:
+        raise ValueError(f"target_schema has no schema for {', '.join(missing)}, only for {', '.join(schemas)}")
 
 
 def _several(given: str | Sequence[str]) -> list[str]:

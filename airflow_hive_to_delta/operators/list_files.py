@@ -16,11 +16,13 @@ from airflow_hive_to_delta.operators.tables import (
     Options,
     TableOrBatch,
     batch_of,
+    check_count,
     fail,
     has_tries_left,
     label_of,
     options_dict,
     tell,
+    telling,
 )
 from airflow_hive_to_delta.report import TableOutcome
 from airflow_hive_to_delta.staging import RunFolder, address, safe_name
@@ -43,7 +45,7 @@ class ListFilesOperator(SparkJobOperator):
         any storage; ``inventory`` takes the files from S3 Inventory reports, on the engine.
     :param inventory_manifests: addresses of the reports' ``manifest.json``, for ``inventory``. (templated)
     :param glue_database: the Glue database that knows the partitions, for tables that do not say so. (templated)
-    :param inline_limit: more files than this make a manifest.
+    :param inline_limit: more files than this, of all tables of a batch together, make a manifest.
     :param options: :class:`ConversionOptions`, of which ``allow_missing_partitions`` and ``allowed_roots`` count here.
         (templated)
     """
@@ -75,14 +77,15 @@ class ListFilesOperator(SparkJobOperator):
                 f"inventory_manifests is {inventory_manifests!r} with listing={listing!r}; it goes with "
                 "listing='inventory', which needs it"
             )
-        if inline_limit < 0:
-            raise ValueError(f"inline_limit is {inline_limit}, expected 0 or more")
+        check_count("inline_limit", inline_limit, least=0)
         self.table = table
         self.listing = listing
         self.inventory_manifests = inventory_manifests
         self.glue_database = glue_database
         self.inline_limit = inline_limit
         self.options = options_dict(options)
+        self._limit = inline_limit
+        self._try = 1
 
     @property
     def table_label(self) -> str:
@@ -90,6 +93,12 @@ class ListFilesOperator(SparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:
         tables = [TableInfo.from_dict(table) for table in batch_of(self.table, "table")]
+        with telling(context, [table.qualified_name for table in tables]):
+            return self._execute(context, tables)
+
+    def _execute(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any] | list[dict[str, Any]]:
+        self._limit = self.inline_limit // len(tables)
+        self._try = context["ti"].try_number
         folder = self.run_folder(context)
         on_engine = self.listing != "s3" or any(table.source == "spark" for table in tables)
         listed = self._on_engine(tables, folder) if on_engine else list(self._here(tables, folder))
@@ -122,8 +131,8 @@ class ListFilesOperator(SparkJobOperator):
                 yield files.to_dict()
 
     def _list(self, table: str, batches: Iterator[pa.RecordBatch], folder: RunFolder | None) -> FileList:
-        first, batches = first_of(batches, self.inline_limit)
-        if len(first) <= self.inline_limit:
+        first, batches = first_of(batches, self._limit)
+        if len(first) <= self._limit:
             return FileList(table, len(first), sum(file["size"] for file in first), files=first)
         place = self._manifest(folder, table)
         counted = _Counted(batches, self.log.info, table)
@@ -145,7 +154,7 @@ class ListFilesOperator(SparkJobOperator):
             "tables": [table.to_dict() for table in tables],
             "listing": listing,
             "manifests": [address(self._manifest(folder, t.qualified_name)) if folder else None for t in tables],
-            "inline_limit": self.inline_limit,
+            "inline_limit": self._limit,
             "options": self.options,
         }
         request = JobRequest("list", arguments, f"List the files of {label_of([t.to_dict() for t in tables])}")
@@ -158,8 +167,9 @@ class ListFilesOperator(SparkJobOperator):
 
     def _manifest(self, folder: RunFolder | None, table: str) -> Any:
         if folder is None:
-            raise AirflowFailException(too_many(table, self.inline_limit))
-        return folder.file("files", f"{safe_name(table)}.parquet")
+            raise AirflowFailException(too_many(table, self._limit))
+        # Of each try, so that one which is late to end cannot change what the next has made.
+        return folder.file("files", f"{safe_name(table)}.{self._try}.parquet")
 
 
 class _Counted:

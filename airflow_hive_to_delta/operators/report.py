@@ -32,7 +32,7 @@ class MigrationReportOperator(BaseOperator):
     ``report`` before it fails. It runs when all is done, and never retries.
 
     :param discover_task_id: the task that returned the tables, and pushed what it left out.
-    :param table_task_ids: the tasks that ran for each table, the last step last.
+    :param table_task_ids: the tasks that ran for each table, in their order. The last one returns the results.
     :param staging: the staging root, such as ``s3://bucket/staging``. (templated)
     :param staging_conn_id: the connection of the staging root. (templated)
     :param title: the headline of the report. (templated)
@@ -70,7 +70,7 @@ class MigrationReportOperator(BaseOperator):
             "started": str(run.start_date or ""),
         }
         report = build_report(list(self._outcomes(context)), title=self.title, run=about)
-        folder = RunFolder(self.staging, self.staging_conn_id, context)
+        folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=None)
         as_json, as_html = folder.file("report.json"), folder.file("report.html")
         as_json.write_text(json.dumps(report, indent=1))
         as_html.write_text(render_html(report))
@@ -88,22 +88,29 @@ class MigrationReportOperator(BaseOperator):
         return {"totals": report["totals"], "json": pushed["json"], "html": pushed["html"]}
 
     def _outcomes(self, context: Context) -> Iterator[TableOutcome]:
-        """The last word about a table counts, so what is known for sure comes last."""
+        """What each step says of the tables that discovery names now.
+
+        Where a step failed, what a later step said is of an earlier run: a task that does not run keeps its XComs.
+        """
         unheard = "Its task ended without a word, or never began: killed, timed out or skipped. See its log"
         if not any(value is not None for value in self._pulled(context, self.discover_task_id)):
             raise AirflowFailException(
                 f"No table is known: {self.discover_task_id} failed, or did not run. Read its log, then clear it"
             )
+        found: dict[str, TableOutcome] = {}
         for table in _flat(self._pulled(context, self.discover_task_id)):
-            yield TableOutcome(TableInfo.from_dict(table).qualified_name, "not_run", error=unheard)
+            name = TableInfo.from_dict(table).qualified_name
+            found[name] = TableOutcome(name, "not_run", error=unheard)
         for outcome in _flat(self._pulled(context, self.discover_task_id, LEFT_OUT)):
             yield TableOutcome.from_dict(outcome)
         for task_id in self.table_task_ids:
-            for outcome in _flat(self._pulled(context, task_id, OUTCOMES)):
-                yield TableOutcome.from_dict(outcome)
-            for result in _flat(self._pulled(context, task_id)):
-                if "source_table" in result:
-                    yield TableOutcome.of_result(result)
+            told = [TableOutcome.from_dict(outcome) for outcome in _flat(self._pulled(context, task_id, OUTCOMES))]
+            if task_id == self.table_task_ids[-1]:
+                told += [TableOutcome.of_result(result) for result in _flat(self._pulled(context, task_id))]
+            for word in told:
+                if word.table in found and found[word.table].status != "failed":
+                    found[word.table] = word
+        yield from found.values()
 
     def _pulled(self, context: Context, task_id: str, key: str = BaseXCom.XCOM_RETURN_KEY) -> list[Any]:
         """What every mapped task of this id pushed. Asked for a list of ids, so that one value comes in a list too."""

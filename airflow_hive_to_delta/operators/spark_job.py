@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator, BaseOperatorLink
 
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest, LocalSpark
 from airflow_hive_to_delta.operators.identity import aws_environment
+from airflow_hive_to_delta.report import redacted_text
 from airflow_hive_to_delta.staging import RunFolder, check_root
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class SparkJobOperator(BaseOperator):
     :param aws_conn_id: the AWS connection whose identity the job gets; None: what its process has anyway.
     :param region_name: the AWS region, when the connection names none. (templated)
     :param staging: the staging root for manifests and results, such as ``s3://bucket/staging``. (templated)
-    :param staging_conn_id: the connection of the staging root; ``aws_conn_id`` for one on S3. (templated)
+    :param staging_conn_id: the connection of the staging root; ``aws_conn_id`` for one on S3. Jobs read manifests with
+        their own identity, whichever this is. (templated)
     """
 
     template_fields: Sequence[str] = ("aws_conn_id", "region_name", "staging", "staging_conn_id")
@@ -84,7 +86,7 @@ class SparkJobOperator(BaseOperator):
             self.engine.cancel(job)
             self._job = None
         if "error" in result:
-            raise JobError(result["error"], retryable=bool(result["retryable"]))
+            raise JobError(redacted_text(result["error"]), retryable=bool(result["retryable"]))
         return result
 
     def on_kill(self) -> None:
@@ -109,7 +111,7 @@ class SparkJobOperator(BaseOperator):
         """This run's folder under the staging root, if there is one."""
         if self.staging is None:
             return None
-        return RunFolder(self.staging, self.staging_conn_id or self.aws_conn_id, context)
+        return RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id)
 
 
 def _resolved(value: Any, context: Context) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
@@ -14,6 +16,8 @@ from airflow_hive_to_delta.report import TableOutcome
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+#: What Airflow's database holds of a label.
+_LONGEST_LABEL = 250
 #: The XCom that a task leaves about tables which have no result.
 OUTCOMES = "outcomes"
 
@@ -26,13 +30,39 @@ Options = ConversionOptions | Mapping[str, Any] | None
 def options_dict(options: Options) -> dict[str, Any]:
     """Conversion options as a dict that Airflow can template; wrong ones fail here, when the DAG is parsed."""
     if options is None or isinstance(options, ConversionOptions):
-        return (options or ConversionOptions()).to_dict()
+        options = (options or ConversionOptions()).to_dict()
     if not isinstance(options, Mapping):
         raise TypeError(f"options is {options!r}, expected ConversionOptions or a dict of them")
+    # A template is checked when it is rendered.
+    templates = {name: value for name, value in options.items() if isinstance(value, str) and "{{" in value}
+    known = {name: value for name, value in options.items() if name not in templates}
+    unknown = templates.keys() - ConversionOptions().to_dict().keys()
     try:
-        return ConversionOptions.from_dict(dict(options)).to_dict()
-    except ValueError as error:
+        checked = ConversionOptions.from_dict({**known, **{name: templates[name] for name in unknown}})
+        if "partition_timezone" not in templates:
+            ZoneInfo(checked.partition_timezone)
+    except (ValueError, ZoneInfoNotFoundError) as error:
         raise ValueError(f"options: {error}") from error
+    return {**checked.to_dict(), **templates}
+
+
+def check_count(argument: str, given: Any, *, least: int, optional: bool = False) -> None:
+    """Refuse, when a DAG is parsed, what is no whole number of at least ``least``."""
+    if given is None and optional:
+        return
+    if type(given) is not int or given < least:
+        raise ValueError(f"{argument} is {given!r}, expected a whole number, at least {least}")
+
+
+def check_names(argument: str, given: Any, *, empty: bool = False) -> None:
+    """Refuse, when a DAG is parsed, what is neither a name nor a list of names. An XCom is known only when it runs."""
+    if hasattr(given, "resolve"):
+        return
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) and name for name in names):
+        raise TypeError(f"{argument} is {given!r}, expected a name or pattern, or a list of them")
+    if not names and not empty:
+        raise ValueError(f"{argument} is empty, expected a name or pattern, or a list of them")
 
 
 def batch_of(given: Any, argument: str) -> list[dict[str, Any]]:
@@ -51,7 +81,10 @@ def label_of(given: Any) -> str:
         names = [qualified_name(table) for table in batch_of(given, "table")]
     except (AirflowFailException, ValueError, TypeError):
         return ""
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    name = names[0]
+    room = _LONGEST_LABEL - len(more)
+    return (name if len(name) <= room else f"{name[: room - 1]}…") + more
 
 
 def qualified_name(table: Mapping[str, Any]) -> str:
@@ -63,9 +96,29 @@ def fail(context: Context, outcomes: Sequence[TableOutcome]) -> NoReturn:
     tell(context, outcomes)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     message = "\n".join(f"{outcome.table}: {outcome.error}" for outcome in failed)
-    if any(outcome.retryable for outcome in failed):
-        raise AirflowException(message)
-    raise AirflowFailException(message)
+    raise _Told(message) if any(outcome.retryable for outcome in failed) else _ToldForGood(message)
+
+
+@contextmanager
+def telling(context: Context, tables: Sequence[str]) -> Iterator[None]:
+    """Whatever ends the block early, a timeout too, is left for the report as the outcome of every table."""
+    try:
+        yield
+    except (_Told, _ToldForGood):
+        raise
+    except BaseException as error:
+        retryable = not isinstance(error, AirflowFailException)
+        text = str(error) or type(error).__name__
+        tell(context, [TableOutcome.of_error(table, text, retryable) for table in tables])
+        raise
+
+
+class _Told(AirflowException):
+    """A failure whose outcomes are left for the report."""
+
+
+class _ToldForGood(AirflowFailException):
+    """The same, and no retry can help."""
 
 
 def tell(context: Context, outcomes: Sequence[TableOutcome]) -> None:
