@@ -3,8 +3,9 @@
     python benchmarks/convert.py [--files 10000] [--partitions 500] [--keep FOLDER]
 
 Prints the times and the ratios; the last line is one JSON object. Absolute times say little about another machine,
-ratios within one run do. Each way but CONVERT TO DELTA, which takes the longest by far, runs five times and counts with
-its best. All of Spark's ways run in one session that smaller conversions, by both of them, have warmed up.
+ratios within one run do. CONVERT TO DELTA runs first, as the one command for one table that it is, in a session that
+has just started, and once more at the end, when the session knows it well: both times are told. The other ways run five
+times and count with their best; ours runs in a session that smaller conversions have warmed up.
 """
 
 from __future__ import annotations
@@ -81,7 +82,6 @@ def bench(root: Path, files: int, partitions: int) -> dict[str, object]:
         "bench",
         conf={"spark.jars.ivy": str(Path(__file__).parent.parent.resolve() / ".ivy"), "spark.log.level": "ERROR"},
     )
-    warm_up(spark, root.parent / "warm")
     log = root / "_delta_log"
     listed = [(str(path), path.stat().st_size) for path in paths]
     files_df = spark.createDataFrame(listed, "file_path string, size long")
@@ -104,34 +104,33 @@ def bench(root: Path, files: int, partitions: int) -> dict[str, object]:
     def convert_to_delta() -> None:
         spark.sql(f"CONVERT TO DELTA parquet.`{root}` PARTITIONED BY (day STRING)")
 
-    seconds = {
-        "footers_only": timed(footers_only, times=5),
-        "ours": timed(ours, after=forget, times=5),
-        "delta_rs": timed(delta_rs, after=forget, times=5),
-        "convert_to_delta": timed(convert_to_delta, after=forget),
-    }
+    seconds = {"convert_to_delta": timed(convert_to_delta, after=forget)}
+    warm_up(spark, root.parent / "warm")
+    seconds["footers_only"] = timed(footers_only, times=5)
+    seconds["ours"] = timed(ours, after=forget, times=5)
+    seconds["delta_rs"] = timed(delta_rs, after=forget, times=5)
+    seconds["convert_to_delta_again"] = timed(convert_to_delta, after=forget)
     spark.stop()
     ratios = {name: round(value / seconds["ours"], 2) for name, value in seconds.items()}
     print(f"\n{files} files, {COLUMNS} columns, {partitions} partitions, {os.cpu_count()} cores", file=sys.stderr)
     for name, value in seconds.items():
-        print(f"{name:>20} {value:8.2f} s  {ratios[name]:7.2f} x ours", file=sys.stderr)
+        print(f"{name:>24} {value:8.2f} s  {ratios[name]:7.2f} x ours", file=sys.stderr)
     return {
         "files": files,
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "times_faster_than_convert_to_delta": ratios["convert_to_delta"],
+        "times_faster_than_convert_to_delta_again": ratios["convert_to_delta_again"],
         "times_the_footers_only_limit": round(seconds["ours"] / seconds["footers_only"], 2),
     }
 
 
 def warm_up(spark: SparkSession, root: Path) -> None:
-    """Smaller conversions by both of Spark's ways, until neither pays for a session that has just begun."""
-    for number in range(8):
-        ours, theirs = root / f"ours{number}", root / f"theirs{number}"
-        listed = [(str(path), path.stat().st_size) for path in make_table(ours, 2_000, 100)]
+    """Smaller conversions, until none pays for a session that has just begun."""
+    for number in range(10):
+        table = root / str(number)
+        listed = [(str(path), path.stat().st_size) for path in make_table(table, 2_000, 100)]
         files_df = spark.createDataFrame(listed, "file_path string, size long")
-        convert_table(spark, files_df, str(ours), None, None, None, {"day": "string"})
-        make_table(theirs, 200, 10)
-        spark.sql(f"CONVERT TO DELTA parquet.`{theirs}` PARTITIONED BY (day STRING)")
+        convert_table(spark, files_df, str(table), None, None, None, {"day": "string"})
     shutil.rmtree(root)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -18,19 +17,15 @@ from airflow_hive_to_delta import LocalSpark
 from airflow_hive_to_delta.core.models import ConversionOptions, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest
 from airflow_hive_to_delta.job import main, run
+from tests.airflow_runs import dag_source, load_dag
 from tests.conftest import PROJECT
 from tests.oracle import assert_same, delta_at
 from tests.tables import write_parquet
 
-STARTER = """
-import json, sys
-from airflow_hive_to_delta.engines import JobRequest, LocalSpark
-engine = LocalSpark(cores=1)
-job = engine.submit(JobRequest.from_dict(json.load(open(sys.argv[1]))), {})
-print(job, flush=True)
-while True:
-    for line in engine.status(job).log:
-        print(line, flush=True)
+TASK = """
+ConvertTableOperator(
+    task_id="convert", table={table!r}, files={files!r}, engine=LocalSpark(cores=1), aws_conn_id=None
+)
 """
 
 
@@ -78,38 +73,43 @@ def wait_for_end(process: int) -> None:
 
 @pytest.mark.slow
 def test_killing_the_task_leaves_no_process_and_no_half_log_and_the_retry_succeeds(
-    airflow_home, tmp_path, spark
+    airflow_home, run_dag, tmp_path, spark
 ) -> None:
     root = tmp_path / "t"
     request = conversion(root)
     before = sorted(root.iterdir())
-    document = tmp_path / "request.json"
-    document.write_text(json.dumps(request.to_dict()))
-    starter = subprocess.Popen(
-        [sys.executable, "-c", STARTER, str(document)], stdout=subprocess.PIPE, text=True, cwd=PROJECT
+    (table,), (files,) = request.arguments["tables"], request.arguments["lists"]
+    source = dag_source(TASK.format(table=table, files=files)).replace("dag_", "killed_")
+    file = airflow_home / "dags" / "killed.py"
+    file.write_text(source)
+    dag_id = load_dag(file).dag_id
+    task = subprocess.Popen(
+        [sys.executable, "-m", "airflow", "dags", "test", dag_id],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )
-    job = int(starter.stdout.readline())
-    for line in starter.stdout:
+    seen = []
+    for line in task.stdout:
+        seen.append(line)
         if "Convert t began" in line:
             break
-    processes = processes_of(job)
-    assert len(processes) >= 2, "Python, and the JVM that it started"
+    processes = processes_of(task.pid)
+    assert len(processes) >= 3, ("the task, its job, and the JVM that this started", seen[-20:])
 
-    starter.kill()  # as the kernel does when memory is short: nothing of the task can clean up
+    task.kill()  # as the kernel does when memory is short: nothing of the task can clean up
 
+    task.wait()
+    task.stdout.close()
     for process in processes:
         wait_for_end(process)
-    starter.wait()
-    starter.stdout.close()
     entries = sorted((root / "_delta_log").glob("*.json")) if (root / "_delta_log").exists() else []
     assert entries or sorted(root.iterdir()) == before
 
-    engine = LocalSpark(cores=1)
-    job = engine.submit(request, {})
-    while engine.status(job).state == "running":
-        pass
-    (result,) = engine.result(job)["results"]
-    assert result["success"], result
+    again = run_dag(file)
+    assert again.state == "success"
+    assert again.xcom("convert")["success"]
     original = spark.read.parquet(*[str(path) for path in before])
     assert_same(spark, original, delta_at(spark, root))
 
