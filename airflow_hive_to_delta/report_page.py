@@ -293,7 +293,7 @@ small { color: var(--dim); font-size: 12px; overflow-wrap: anywhere; }
 .filter { margin: 8px 0; } .filter output { color: var(--dim); font-size: 13px; margin-left: 8px; }
 .filter input { font: inherit; width: min(340px, 60vw); padding: 6px 12px; margin-left: 6px; color: inherit;
   background: var(--page); border: 1px solid var(--line); border-radius: 8px; }
-table { width: 100%; min-width: 1240px; border-spacing: 0; table-layout: fixed; font-size: 14px; }
+table { width: 100%; min-width: 1080px; border-spacing: 0; table-layout: fixed; font-size: 14px; }
 caption { text-align: left; padding-bottom: 10px; }
 td, th { padding: 10px 12px; text-align: left; vertical-align: top; border-top: 1px solid var(--line); }
 thead th { border: 0; color: var(--dim); font-size: 12px; font-weight: 600;

@@ -14,17 +14,12 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_hive_to_delta.core.models import ConversionResult, TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.operators.discover import TargetSchema, schema_for
-from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
+from airflow_hive_to_delta.operators.spark_job import TableOperator
 from airflow_hive_to_delta.operators.tables import (
-    Options,
-    TableOrBatch,
     as_failed,
     batch_of,
     check_count,
     fail,
-    label_of,
-    options_dict,
-    telling,
 )
 from airflow_hive_to_delta.report import LIST_AGAIN, TableOutcome, redacted_text
 from airflow_hive_to_delta.staging import RunFolder, safe_name
@@ -43,7 +38,7 @@ def asset_uri(location: str) -> str:
     return quote(location, safe="/:=@+,;!$&'()*~")
 
 
-class ConvertTableOperator(SparkJobOperator):
+class ConvertTableOperator(TableOperator):
     """Turns one Hive table, or each table of a batch, into a Delta table in place, by a Spark job on an engine.
 
     Returns the :class:`ConversionResult` of each table as a dict. Running it again is safe: a table that is Delta
@@ -63,8 +58,8 @@ class ConvertTableOperator(SparkJobOperator):
     """
 
     template_fields: Sequence[str] = (
-        *("table", "files", "target_catalog", "target_schema", "options"),
-        *SparkJobOperator.template_fields,
+        *("files", "target_catalog", "target_schema"),
+        *TableOperator.template_fields,
     )
     untrusted_fields: Sequence[str] = ("table", "files")
     ui_color = "#fef7e0"
@@ -72,16 +67,13 @@ class ConvertTableOperator(SparkJobOperator):
     def __init__(
         self,
         *,
-        table: TableOrBatch | XComArg,
         files: dict[str, Any] | Sequence[dict[str, Any]] | XComArg,
         target_catalog: str | None = None,
         target_schema: TargetSchema = None,
-        options: Options = None,
         max_workers: int = 4,
         asset_alias: str | None = "hive_to_delta",
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("map_index_template", "{{ task.table_label }}")
         outlets = list(kwargs.get("outlets") or [])
         if asset_alias is not None and AssetAlias(asset_alias) not in outlets:
             kwargs["outlets"] = [*outlets, AssetAlias(asset_alias)]
@@ -92,25 +84,14 @@ class ConvertTableOperator(SparkJobOperator):
                 "the tables unregistered"
             )
         check_count("max_workers", max_workers, least=1)
-        self.table = table
         self.files = files
         self.target_catalog = target_catalog
         self.target_schema = target_schema
-        self.options = options_dict(options)
         self.max_workers = max_workers
         self.asset_alias = asset_alias
         self._converted: list[tuple[TableInfo, ConversionResult]] = []
 
-    @property
-    def table_label(self) -> str:
-        return label_of(self.table)
-
-    def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:
-        tables = [TableInfo.from_dict(table) for table in batch_of(self.table, "table")]
-        with telling(context, [table.qualified_name for table in tables]):
-            return self._execute(context, tables)
-
-    def _execute(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any] | list[dict[str, Any]]:
+    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:
         lists = {files["table"]: files for files in batch_of(self.files, "files")}
         if missing := [table.qualified_name for table in tables if table.qualified_name not in lists]:
             raise AirflowFailException(f"files has no list for {', '.join(missing)}, only for {', '.join(lists)}")
@@ -129,8 +110,7 @@ class ConvertTableOperator(SparkJobOperator):
         failed = [outcome for outcome in (*outcomes, *unlisted) if outcome.status == "failed"]
         if failed:
             fail(context, [*outcomes, *unlisted])
-        documents = [result.to_dict() for result in results]
-        return documents if isinstance(self.table, list) else documents[0]
+        return [result.to_dict() for result in results]
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002
         """What OpenLineage is told: the Hive tables read, and the Delta tables made, with their columns and counts."""

@@ -11,30 +11,25 @@ from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.manifests import INLINE_LIMIT, FileList, first_of, too_many, write_manifest
 from airflow_hive_to_delta.operators.identity import aws_clients
-from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
+from airflow_hive_to_delta.operators.spark_job import TableOperator
 from airflow_hive_to_delta.operators.tables import (
-    Options,
-    TableOrBatch,
-    batch_of,
     check_count,
     fail,
     has_tries_left,
     label_of,
-    options_dict,
     tell,
-    telling,
 )
 from airflow_hive_to_delta.report import TableOutcome
 from airflow_hive_to_delta.staging import RunFolder, address, safe_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from airflow.sdk import Context, XComArg
+    from airflow.sdk import Context
 
 Strategy = Literal["s3", "spark", "inventory"]
 
 
-class ListFilesOperator(SparkJobOperator):
+class ListFilesOperator(TableOperator):
     """Lists the files of one table, or of each table of a batch.
 
     Returns, for each table, where its list is, how many files it has and how many bytes: the list itself while it is
@@ -51,24 +46,20 @@ class ListFilesOperator(SparkJobOperator):
     """
 
     template_fields: Sequence[str] = (
-        *("table", "inventory_manifests", "glue_database", "options"),
-        *SparkJobOperator.template_fields,
+        *("inventory_manifests", "glue_database"),
+        *TableOperator.template_fields,
     )
-    untrusted_fields: Sequence[str] = ("table",)
     ui_color = "#e6f4ea"
 
     def __init__(
         self,
         *,
-        table: TableOrBatch | XComArg,
         listing: Strategy = "s3",
         inventory_manifests: str | Sequence[str] | None = None,
         glue_database: str | None = None,
         inline_limit: int = INLINE_LIMIT,
-        options: Options = None,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("map_index_template", "{{ task.table_label }}")
         super().__init__(**kwargs)
         if listing not in get_args(Strategy):
             raise ValueError(f"listing is {listing!r}, expected one of {', '.join(get_args(Strategy))}")
@@ -78,25 +69,14 @@ class ListFilesOperator(SparkJobOperator):
                 "listing='inventory', which needs it"
             )
         check_count("inline_limit", inline_limit, least=0)
-        self.table = table
         self.listing = listing
         self.inventory_manifests = inventory_manifests
         self.glue_database = glue_database
         self.inline_limit = inline_limit
-        self.options = options_dict(options)
         self._limit = inline_limit
         self._try = 1
 
-    @property
-    def table_label(self) -> str:
-        return label_of(self.table)
-
-    def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:
-        tables = [TableInfo.from_dict(table) for table in batch_of(self.table, "table")]
-        with telling(context, [table.qualified_name for table in tables]):
-            return self._execute(context, tables)
-
-    def _execute(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any] | list[dict[str, Any]]:
+    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:
         self._limit = self.inline_limit // len(tables)
         self._try = context["ti"].try_number
         folder = self.run_folder(context)
@@ -110,7 +90,7 @@ class ListFilesOperator(SparkJobOperator):
         tell(context, outcomes)
         for outcome in outcomes:
             self.log.error("%s: %s", outcome.table, outcome.error)
-        return listed if isinstance(self.table, list) else listed[0]
+        return listed
 
     def _here(self, tables: Sequence[TableInfo], folder: RunFolder | None) -> Iterator[dict[str, Any]]:
         from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError

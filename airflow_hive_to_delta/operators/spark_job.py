@@ -1,4 +1,4 @@
-"""The base of operators that run a job on an engine: its log in the task's log, its end with the task's end."""
+"""The bases of operators that run a job on an engine: its log in the task's log, its end with the task's end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
+from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest, LocalSpark
 from airflow_hive_to_delta.operators.identity import aws_environment
+from airflow_hive_to_delta.operators.tables import Options, TableOrBatch, batch_of, label_of, options_dict, telling
 from airflow_hive_to_delta.report import redacted_text
 from airflow_hive_to_delta.staging import RunFolder, check_root
 
 if TYPE_CHECKING:
     import jinja2
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
     from airflow.sdk.types import TaskInstanceKey
 
 
@@ -112,6 +114,37 @@ class SparkJobOperator(BaseOperator):
         if self.staging is None:
             return None
         return RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id)
+
+
+class TableOperator(SparkJobOperator):
+    """Runs for one table, or for each table of a batch, and leaves their outcomes however it ends.
+
+    :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
+    :param options: :class:`ConversionOptions`, or a dict of them. (templated)
+    """
+
+    template_fields: Sequence[str] = ("table", "options", *SparkJobOperator.template_fields)
+    untrusted_fields: Sequence[str] = ("table",)
+
+    def __init__(self, *, table: TableOrBatch | XComArg, options: Options = None, **kwargs: Any) -> None:
+        kwargs.setdefault("map_index_template", "{{ task.table_label }}")
+        super().__init__(**kwargs)
+        self.table = table
+        self.options = options_dict(options)
+
+    @property
+    def table_label(self) -> str:
+        return label_of(self.table)
+
+    def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:
+        tables = [TableInfo.from_dict(table) for table in batch_of(self.table, "table")]
+        with telling(context, [table.qualified_name for table in tables]):
+            documents = self.execute_for(context, tables)
+        return documents if isinstance(self.table, list) else documents[0]
+
+    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:
+        """What the task returns for each table. An exception is the outcome of all of them, unless it was told."""
+        raise NotImplementedError
 
 
 def _resolved(value: Any, context: Context) -> Any:
