@@ -46,7 +46,7 @@ def write_manifest(batches: Iterable[pa.RecordBatch], destination: BinaryIO) -> 
     """Write file batches (``ARROW_FILES``) as they come; one row group is in memory at a time."""
     import pyarrow.parquet as pq
 
-    from airflow_hive_to_delta.core.listing import ARROW_FILES
+    from airflow_hive_to_delta.core.places import ARROW_FILES
 
     with pq.ParquetWriter(destination, ARROW_FILES, compression="zstd") as writer:
         for group in _in_groups(batches):
@@ -57,8 +57,8 @@ def files_df(spark: SparkSession, files: FileList) -> DataFrame:
     """The files as a DataFrame in FILES_SCHEMA."""
     import pyarrow as pa
 
-    from airflow_hive_to_delta.core.listing import ARROW_FILES
     from airflow_hive_to_delta.core.models import FILES_SCHEMA
+    from airflow_hive_to_delta.core.places import ARROW_FILES
 
     if files.manifest is not None:
         return spark.read.schema(FILES_SCHEMA).parquet(files.manifest)

@@ -15,10 +15,11 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     UnsupportedTableError,
 )
-from airflow_hive_to_delta.core.listing import DatabricksListing, S3Listing, _Place, _placed
+from airflow_hive_to_delta.core.listing import DatabricksListing, S3Listing
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ConversionOptions, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.partition_locations import catalog_partitions
 from airflow_hive_to_delta.core.paths import parse_location
+from airflow_hive_to_delta.core.places import Place, with_places
 
 ODD = "a/b c%d=e"
 ODD_FOLDER = "a%2Fb c%25d%3De"
@@ -254,5 +255,5 @@ def test_rule_43_a_missing_place_whose_name_looks_like_a_pattern_is_refused_too(
 
 def test_a_place_that_names_no_host_is_on_the_sessions_own(spark):
     files = spark.createDataFrame([("hdfs://nn:8020/t/p=1/f", 1, 0, None)], FILES_SCHEMA)
-    place = _Place(parse_location("hdfs:///t"), None, "the table t")
-    assert [row.path for row in _placed(files, [place]).collect()] == ["hdfs://nn:8020/t/p=1/f"]
+    place = Place(parse_location("hdfs:///t"), None, "the table t")
+    assert [row.path for row in with_places(files, [place]).collect()] == ["hdfs://nn:8020/t/p=1/f"]

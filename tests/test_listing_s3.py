@@ -20,10 +20,11 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     UnsupportedTableError,
 )
-from airflow_hive_to_delta.core.listing import S3Listing, files_as_df, is_data_file
+from airflow_hive_to_delta.core.listing import S3Listing, files_as_df
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ConversionOptions, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.partition_locations import PartitionLocation, check_locations, glue_partitions
 from airflow_hive_to_delta.core.paths import parse_location
+from airflow_hive_to_delta.core.places import is_data_file
 
 REGION = "us-east-1"
 PARQUET = {

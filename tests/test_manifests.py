@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_hive_to_delta.core.listing import ARROW_FILES, S3Listing
+from airflow_hive_to_delta.core.listing import S3Listing
 from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
+from airflow_hive_to_delta.core.places import ARROW_FILES
 from airflow_hive_to_delta.manifests import FileList, files_df, first_of, write_manifest
 
 

@@ -14,7 +14,6 @@ What holds for every strategy:
 
 from __future__ import annotations
 
-import os.path
 import queue
 import re
 import threading
@@ -38,27 +37,29 @@ from airflow_hive_to_delta.core.errors import (
 from airflow_hive_to_delta.core.inventory import check_files_df as check_files_df
 from airflow_hive_to_delta.core.inventory import read_inventory
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ConversionOptions, ParquetFileInfo, TableInfo
-from airflow_hive_to_delta.core.partition_locations import table_partitions
-from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, check_allowed, is_hidden, parse_location
+from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location
+from airflow_hive_to_delta.core.places import (
+    ARROW_FILES,
+    UNREADABLE_NAMES,
+    Place,
+    check_missing,
+    data_files,
+    files_batch,
+    is_data_file,
+    map_pairs,
+    may_be_under,
+    places_of,
+    with_places,
+)
 from airflow_hive_to_delta.core.sql import error_condition
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _LOCATIONS_PER_READ = 5_000
 #: Spark makes a task of each 128 MB of listed files, though none is read; more tasks than this only cost time.
 _MOST_TASKS = 200
-_UNREADABLE_NAMES = {"", ".", ".."}
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
-#: FILES_SCHEMA, as pyarrow says it.
-ARROW_FILES = pa.schema(
-    [
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("modification_time", pa.int64()),
-        ("partition_values", pa.map_(pa.string(), pa.string())),
-    ]
-)
 
 
 class Listing(Protocol):
@@ -102,7 +103,7 @@ class S3Listing(DataFrameListing):
 
         :param spark: needed for tables whose partitions the session's catalog knows.
         """
-        places = _places(spark, table, options, self.glue_database, self.region, self.max_workers)
+        places = places_of(spark, table, options, self.glue_database, self.region, self.max_workers)
         for place in places:
             if place.location.scheme not in S3_SCHEMES:
                 raise PermanentError(
@@ -125,7 +126,7 @@ class S3Listing(DataFrameListing):
                 if page.is_there:
                     there.add(number)
         missing = [folder.place for number, folder in enumerate(folders) if number not in there]
-        _check_missing(table, missing, options)
+        check_missing(table, missing, options)
 
     def _listed(
         self, pool: ThreadPoolExecutor, folders: list[_Folder], options: ConversionOptions, *, one_level: bool
@@ -173,7 +174,7 @@ class S3Listing(DataFrameListing):
                 key, size = found["Key"], found["Size"]
                 if not is_data_file(key[base:], size):
                     continue
-                if not _UNREADABLE_NAMES.isdisjoint(key[base:].split("/")):
+                if not UNREADABLE_NAMES.isdisjoint(key[base:].split("/")):
                     raise PermanentError(
                         f"The key {key!r} in the bucket {location.authority}, of {folder.place.what}, has an empty, "
                         "'.' or '..' segment, which no Hadoop file system can address. Rename or remove the object"
@@ -182,7 +183,7 @@ class S3Listing(DataFrameListing):
                 files.append((path, size, round(found["LastModified"].timestamp() * 1000)))
             prefixes = [found["Prefix"] for found in answer.get("CommonPrefixes", [])]
             yield _Page(
-                batches=[_batch(files, folder.place.values)] if files else [],
+                batches=[files_batch(files, folder.place.values)] if files else [],
                 folders=[_Folder(folder.place, prefix) for prefix in prefixes if is_data_file(prefix[base:], size=1)],
                 is_there=bool(answer.get("Contents")),
             )
@@ -212,16 +213,16 @@ class DatabricksListing(DataFrameListing):
         self.max_workers = max_workers
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
-        places = _places(spark, table, options, None, None, self.max_workers)
+        places = places_of(spark, table, options, None, None, self.max_workers)
         frames = []
         for start in range(0, len(places), _LOCATIONS_PER_READ):
             frames.extend(self._read(spark, table, places[start : start + _LOCATIONS_PER_READ], options))
         if not frames:
             return spark.createDataFrame([], FILES_SCHEMA)
-        return _data_files(_placed(reduce(lambda a, b: a.union(b), frames).coalesce(_MOST_TASKS), places))
+        return data_files(with_places(reduce(lambda a, b: a.union(b), frames).coalesce(_MOST_TASKS), places))
 
     def _read(
-        self, spark: SparkSession, table: TableInfo, places: Sequence[_Place], options: ConversionOptions
+        self, spark: SparkSession, table: TableInfo, places: Sequence[Place], options: ConversionOptions
     ) -> list[DataFrame]:
         """The files at these places, in one DataFrame; none when no place is there."""
         # Of a name that looks like a pattern Spark does not say that it is missing.
@@ -241,11 +242,11 @@ class DatabricksListing(DataFrameListing):
         return [_spark_listing(spark, [place.location for place in left])] if left else []
 
     def _those_there(
-        self, spark: SparkSession, table: TableInfo, places: Sequence[_Place], options: ConversionOptions
-    ) -> list[_Place]:
+        self, spark: SparkSession, table: TableInfo, places: Sequence[Place], options: ConversionOptions
+    ) -> list[Place]:
         with ThreadPoolExecutor(self.max_workers) as pool:
             there = list(pool.map(lambda place: _is_there(spark, place), places))
-        _check_missing(table, [place for place, found in zip(places, there, strict=True) if not found], options)
+        check_missing(table, [place for place, found in zip(places, there, strict=True) if not found], options)
         return [place for place, found in zip(places, there, strict=True) if found]
 
 
@@ -279,10 +280,10 @@ class InventoryListing(DataFrameListing):
         return cls(reduce(lambda a, b: a.unionByName(b), reports), glue_database, region)
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
-        places = _places(spark, table, options, self.glue_database, self.region)
+        places = places_of(spark, table, options, self.glue_database, self.region)
         if not places:
             return spark.createDataFrame([], FILES_SCHEMA)
-        placed = _placed(self.files.where(_may_be_under(places)), places)
+        placed = with_places(self.files.where(may_be_under(places)), places)
         if not options.allow_missing_partitions:
             with spark_call(f"Looking for the files of {table.qualified_name} in the inventory"):
                 there = {row[0] for row in placed.select("place").distinct().collect()}
@@ -292,8 +293,8 @@ class InventoryListing(DataFrameListing):
                     f"The inventory has no file under {missing[0].location}, the root of {table.qualified_name}. Take "
                     "one that covers it, or pass ConversionOptions(allow_missing_partitions=True) if the table is empty"
                 )
-            _check_missing(table, missing, options)
-        return _data_files(placed)
+            check_missing(table, missing, options)
+        return data_files(placed)
 
 
 def files_as_df(spark: SparkSession, listing: Listing, table: TableInfo, options: ConversionOptions) -> DataFrame:
@@ -305,30 +306,12 @@ def files_as_df(spark: SparkSession, listing: Listing, table: TableInfo, options
         columns["path"].append(file.path)
         columns["size"].append(file.size)
         columns["modification_time"].append(file.modification_time)
-        columns["partition_values"].append(_pairs(file.partition_values))
+        columns["partition_values"].append(map_pairs(file.partition_values))
     return _from_arrow(spark, pa.table(columns, schema=ARROW_FILES))
 
 
-def is_data_file(relative_path: str, size: int) -> bool:
-    """Whether a file is one of the table's, by its path from the place it was listed in (rules 40 and 41).
-
-    True for a path that no Hadoop file system can address: it is to be refused, not passed over.
-    """
-    return size > 0 and not is_hidden("/".join(n for n in relative_path.split("/") if n not in _UNREADABLE_NAMES))
-
-
-class _Place(NamedTuple):
-    """A folder to list: a partition's location, or the table's root."""
-
-    location: Location
-    #: None: they are in the paths.
-    values: dict[str, str | None] | None
-    #: For messages: the partition, or the table.
-    what: str
-
-
 class _Folder(NamedTuple):
-    place: _Place
+    place: Place
     prefix: str
 
 
@@ -340,105 +323,9 @@ class _Page(NamedTuple):
     is_there: bool
 
 
-def _places(
-    spark: SparkSession | None,
-    table: TableInfo,
-    options: ConversionOptions,
-    glue_database: str | None,
-    region: str | None,
-    max_workers: int = 8,
-) -> list[_Place]:
-    root = parse_location(table.location, f"The location of {table.qualified_name}")
-    check_allowed(root, options.allowed_roots)
-    partitions = table_partitions(
-        spark, table, options, glue_database=glue_database, region=region, max_workers=max_workers
-    )
-    if partitions is None:
-        return [_Place(root, None, f"the table {table.qualified_name}")]
-    return [_Place(p.location, p.values, f"the partition {p.name} of {table.qualified_name}") for p in partitions]
-
-
-def _check_missing(table: TableInfo, missing: Sequence[_Place], options: ConversionOptions) -> None:
-    partitions = [place for place in missing if place.values is not None]
-    if partitions and not options.allow_missing_partitions:
-        shown = "; ".join(f"{place.what} at {place.location}" for place in partitions[:5])
-        raise PartitionError(
-            f"{len(partitions)} partition(s) of {table.qualified_name} have nothing at their location: {shown}. Mend "
-            "or drop them in the metastore, or pass ConversionOptions(allow_missing_partitions=True) if they are empty"
-        )
-
-
 def _from_arrow(spark: SparkSession, files: pa.Table) -> DataFrame:
     # PySpark takes no Arrow table without a chunk, and is slow with one of very many.
     return spark.createDataFrame(files.combine_chunks() if files.num_rows else [], FILES_SCHEMA)
-
-
-def _batch(files: list[tuple[str, int, int]], values: dict[str, str | None] | None) -> pa.RecordBatch:
-    columns: list[Sequence[Any]] = [*zip(*files, strict=True), [_pairs(values)] * len(files)]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, ARROW_FILES, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_FILES)
-
-
-def _pairs(values: dict[str, str | None] | None) -> list[tuple[str, str | None]] | None:
-    """A map in the form pyarrow takes it."""
-    return None if values is None else list(values.items())
-
-
-def _placed(files: DataFrame, places: Sequence[_Place]) -> DataFrame:
-    """Each file with its partition's values, the number of its place, and whether it is data. Other files are left out.
-
-    The innermost place that holds a file is its own; places do not overlap (rule 43).
-    """
-    numbers = {place.location.place: number for number, place in enumerate(places)}
-    values = [_pairs(place.values) for place in places]
-
-    def place_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            kept, placed, is_data = [], [], []
-            for row, (path, size) in enumerate(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), strict=True)):
-                scheme, _, rest = path.partition("://")
-                authority, _, name = rest.partition("/")
-                store = ("s3" if scheme in S3_SCHEMES else scheme, authority)
-                name = f"/{name}"
-                cut = len(name)
-                while (cut := name.rfind("/", 0, cut)) >= 0:
-                    number = numbers.get((*store, name[:cut]))
-                    # `hdfs:///x` names no host: it is on the session's own, which Spark fills in.
-                    number = numbers.get((store[0], "", name[:cut])) if number is None else number
-                    if number is not None:
-                        kept.append(row)
-                        placed.append(number)
-                        is_data.append(is_data_file(name[cut + 1 :], size))
-                        break
-            taken = batch.take(pa.array(kept, pa.int64()))
-            yield pa.RecordBatch.from_arrays(
-                [
-                    *(taken[field.name].cast(field.type) for field in list(ARROW_FILES)[:3]),
-                    pa.array([values[number] for number in placed], ARROW_FILES.field("partition_values").type),
-                    pa.array(placed, pa.int32()),
-                    pa.array(is_data, pa.bool_()),
-                ],
-                names=[*ARROW_FILES.names, "place", "is_data"],
-            )
-
-    return files.mapInArrow(place_files, f"{FILES_SCHEMA}, place int, is_data boolean")
-
-
-def _data_files(placed: DataFrame) -> DataFrame:
-    return placed.where("is_data").select(*ARROW_FILES.names)
-
-
-def _may_be_under(places: Sequence[_Place]) -> Column:
-    """A cheap first cut of an inventory: one prefix for each bucket, so that few files reach :func:`_placed`."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    paths: dict[tuple[str, str], list[str]] = {}
-    for place in places:
-        scheme, authority, path = place.location.place
-        paths.setdefault((scheme, authority), []).append(path or "/")
-    spelt = F.regexp_replace("path", "^s3[an]://", "s3://")
-    prefixes = (f"{scheme}://{authority}{os.path.commonpath(found)}" for (scheme, authority), found in paths.items())
-    return reduce(lambda a, b: a | b, map(spelt.startswith, prefixes))
 
 
 def _spark_listing(spark: SparkSession, locations: Sequence[Location]) -> DataFrame:
@@ -462,7 +349,7 @@ def _spark_listing(spark: SparkSession, locations: Sequence[Location]) -> DataFr
     )
 
 
-def _is_there(spark: SparkSession, place: _Place) -> bool:
+def _is_there(spark: SparkSession, place: Place) -> bool:
     from pyspark.errors import AnalysisException
 
     # As a pattern that only its own name fits, a missing name is an error of Spark's; as a name it may not be.
