@@ -58,14 +58,11 @@ def files_df(spark: SparkSession, files: FileList) -> DataFrame:
     import pyarrow as pa
 
     from airflow_hive_to_delta.core.models import FILES_SCHEMA
-    from airflow_hive_to_delta.core.places import ARROW_FILES
+    from airflow_hive_to_delta.core.places import ARROW_FILES, map_pairs
 
     if files.manifest is not None:
         return spark.read.schema(FILES_SCHEMA).parquet(files.manifest)
-    rows = [
-        {**file, "partition_values": None if (values := file["partition_values"]) is None else list(values.items())}
-        for file in files.files or []
-    ]
+    rows = [{**file, "partition_values": map_pairs(file["partition_values"])} for file in files.files or []]
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=ARROW_FILES), FILES_SCHEMA)
 
 

@@ -16,7 +16,6 @@ from airflow_hive_to_delta.operators.tables import (
     check_count,
     fail,
     has_tries_left,
-    label_of,
     tell,
 )
 from airflow_hive_to_delta.report import TableOutcome
@@ -137,7 +136,7 @@ class ListFilesOperator(TableOperator):
             "inline_limit": self._limit,
             "options": self.options,
         }
-        request = JobRequest("list", arguments, f"List the files of {label_of([t.to_dict() for t in tables])}")
+        request = JobRequest("list", arguments, f"List the files of {self.table_label}")
         try:
             return list(self.run_job(request)["lists"])
         except JobError as error:

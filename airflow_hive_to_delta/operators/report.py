@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, BaseXCom, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.operators.discover import LEFT_OUT
-from airflow_hive_to_delta.operators.tables import OUTCOMES
+from airflow_hive_to_delta.operators.tables import OUTCOMES, qualified_name
 from airflow_hive_to_delta.report import TableOutcome, build_report, failed_tables
 from airflow_hive_to_delta.report_page import render_html
 from airflow_hive_to_delta.staging import RunFolder, address, check_root
@@ -93,13 +92,14 @@ class MigrationReportOperator(BaseOperator):
         Where a step failed, what a later step said is of an earlier run: a task that does not run keeps its XComs.
         """
         unheard = "Its task ended without a word, or never began: killed, timed out or skipped. See its log"
-        if not any(value is not None for value in self._pulled(context, self.discover_task_id)):
+        discovered = self._pulled(context, self.discover_task_id)
+        if not any(value is not None for value in discovered):
             raise AirflowFailException(
                 f"No table is known: {self.discover_task_id} failed, or did not run. Read its log, then clear it"
             )
         found: dict[str, TableOutcome] = {}
-        for table in _flat(self._pulled(context, self.discover_task_id)):
-            name = TableInfo.from_dict(table).qualified_name
+        for table in _flat(discovered):
+            name = qualified_name(table)
             found[name] = TableOutcome(name, "not_run", error=unheard)
         for outcome in _flat(self._pulled(context, self.discover_task_id, LEFT_OUT)):
             yield TableOutcome.from_dict(outcome)
