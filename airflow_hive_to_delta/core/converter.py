@@ -12,45 +12,28 @@ import logging
 import tempfile
 import time
 import uuid
-from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core import catalog, delta_log
-from airflow_hive_to_delta.core.adds import BLOCKS_SCHEMA, AddWriter
 from airflow_hive_to_delta.core.checkpoint import write_checkpoint
-from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files
-from airflow_hive_to_delta.core.errors import (
-    HiveToDeltaError,
-    PermanentError,
-    SchemaError,
-    TransientError,
-    UnsupportedTableError,
-    spark_call,
-)
+from airflow_hive_to_delta.core.entries import write_actions, write_adds
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, UnsupportedTableError
+from airflow_hive_to_delta.core.examine import checked_root, examined, partition_types_of
 from airflow_hive_to_delta.core.listing import Listing, check_files_df, files_as_df
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ConversionResult, TableInfo
 from airflow_hive_to_delta.core.parallel import Progress, run_parallel
-from airflow_hive_to_delta.core.partitions import check_zone, is_partition_type
-from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location, redacted
-from airflow_hive_to_delta.core.schema import build_delta_schema_from_glue, parse_hive_type
-from airflow_hive_to_delta.core.schema_merge import TableSchema, resolve
-from airflow_hive_to_delta.core.statistics import indexed_leaves
+from airflow_hive_to_delta.core.paths import Location, parse_location, redacted
 from airflow_hive_to_delta.core.storage import Storage, storage_for
 from airflow_hive_to_delta.core.target_names import same_target, tables_by_target, target_key, with_target_names
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_hive_to_delta.core.discovery import Discovery
 
 logger = logging.getLogger(__name__)
-
-#: Add actions that the driver holds at a time.
-_LINES_AT_ONCE = 20_000
 
 
 def convert_table(
@@ -145,11 +128,8 @@ def _convert_one(
     options: ConversionOptions,
 ) -> ConversionResult:
     started = time.monotonic()
-    if reason := table.why_refused(options):
-        raise UnsupportedTableError(reason)
-    root = parse_location(table.location, f"the location of {table.qualified_name}")
-    check_allowed(root, options.allowed_roots)
-    partition_types = _partition_types(table, options)
+    root = checked_root(table, options)
+    partition_types = partition_types_of(table, options)
     storage = storage_for(root, spark, options)
     registered = target is None or catalog.check_target(spark, target, root, options)
     state = delta_log.log_state(storage, root)
@@ -175,37 +155,21 @@ def _convert_files(
     target: catalog.Target | None,
     options: ConversionOptions,
 ) -> ConversionResult:
-    declared = _declared_schema(table)
-    with describe_files(spark, files, root, partition_types, options) as described:
-        schema = resolve(
-            described.evidence,
-            declared,
-            partition_types,
-            type_widening=options.type_widening,
-            allow_name_case_conflict=options.allow_name_case_conflict,
-            binary_as_string=options.binary_as_string,
-            ntz_as_timestamp=options.ntz_as_timestamp,
-        )
+    columns = list(partition_types)
+    with examined(spark, table, files, root, partition_types, options) as found:
+        described, schema = found.files, found.schema
         txn_id = str(uuid.uuid4())
+        info = delta_log.commit_info(
+            number_of_files=described.file_count,
+            partition_columns=columns,
+            collect_stats=options.stats != "none",
+            catalog_table=table.qualified_name if table.source != "none" else None,
+            txn_id=txn_id,
+        )
         with tempfile.TemporaryFile() as entry:
-            configuration = _configuration(schema, options)
-            head = (
-                delta_log.commit_info(
-                    number_of_files=described.file_count,
-                    partition_columns=list(partition_types),
-                    collect_stats=options.stats != "none",
-                    catalog_table=table.qualified_name if table.source != "none" else None,
-                    txn_id=txn_id,
-                ),
-                delta_log.protocol_action(schema.features),
-                delta_log.metadata_action(
-                    schema.schema, list(partition_types), configuration=configuration, description=table.comment
-                ),
-            )
-            with spark_call(f"Collecting the add actions of {table.qualified_name}"):
-                rows = _write_entry(
-                    spark, entry, head, described, schema, list(partition_types), configuration, options
-                )
+            write_actions(entry, (info, found.protocol, found.metadata))
+            doing = f"Collecting the add actions of {table.qualified_name}"
+            rows = write_adds(spark, entry, described, schema, columns, found.configuration, options, doing=doing)
             committed = delta_log.commit(storage, root, 0, entry, txn_id)
     if not committed:
         state = delta_log.log_state(storage, root)
@@ -214,7 +178,7 @@ def _convert_files(
     if described.file_count > options.checkpoint_over_files:
         write_checkpoint(storage, root, 0)
     if target is not None:
-        catalog.register(spark, target, root, schema.schema, list(partition_types), table.comment, options)
+        catalog.register(spark, target, root, schema.schema, columns, table.comment, options)
     return ConversionResult(
         source_table=table.qualified_name,
         target_table=target.name if target else "",
@@ -227,48 +191,8 @@ def _convert_files(
         delta_log_location=str(delta_log.log_folder(root)),
         version=0,
         features=schema.features,
-        notes=[*schema.notes, *_notes(described, partition_types, options)],
+        notes=found.notes,
     )
-
-
-def _write_entry(
-    spark: SparkSession,
-    entry: IO[bytes],
-    head: Iterable[Mapping[str, object]],
-    described: DescribedFiles,
-    schema: TableSchema,
-    partition_columns: list[str],
-    configuration: Mapping[str, str],
-    options: ConversionOptions,
-) -> int | None:
-    """Stream the add actions, made on the executors, into the entry. Returns the rows, None if not all are known."""
-    for action in head:
-        entry.write(delta_log.action_line(action).encode() + b"\n")
-    if not described.file_count:
-        return 0
-    leaves = indexed_leaves(schema.schema, partition_columns, configuration)
-    files, layouts = described.with_statistics(spark, schema, leaves, options)
-    writer = AddWriter(leaves, layouts)
-    if described.file_count <= _LINES_AT_ONCE:
-        blocks: Iterable[Row] = files.mapInArrow(writer, BLOCKS_SCHEMA).collect()
-    else:
-        parts = files.coalesce(-(-described.file_count // _LINES_AT_ONCE))
-        blocks = parts.mapInArrow(writer, BLOCKS_SCHEMA).toLocalIterator(prefetchPartitions=True)
-    rows: int | None = 0
-    hashes = array("q")
-    for block in blocks:
-        if block.error is not None:
-            raise PermanentError(block.error)
-        entry.write(block.lines.encode() + b"\n")
-        rows = None if rows is None or block.rows is None else rows + block.rows
-        hashes.frombytes(block.hashes)
-    if len(pa.array(hashes).unique()) != len(hashes):
-        described.refuse_duplicates()
-    if len(hashes) != described.file_count:
-        raise TransientError(
-            f"{len(hashes)} add actions were made for {described.file_count} files: the list of files changed meanwhile"
-        )
-    return rows
 
 
 def _finish_existing(
@@ -310,59 +234,6 @@ def _finish_existing(
         message=ALREADY_DELTA,
         notes=notes,
     )
-
-
-def _configuration(schema: TableSchema, options: ConversionOptions) -> dict[str, str]:
-    """The table's properties: what its schema needs, and what the caller asks for beside that."""
-    for name, needed in schema.configuration.items():
-        if options.properties.get(name, needed) != needed:
-            raise PermanentError(
-                f"The table property {name} is {options.properties[name]!r}, but the table's columns need {needed!r}. "
-                "Leave it out of ConversionOptions(properties=…)"
-            )
-    return {**options.properties, **schema.configuration}
-
-
-def _declared_schema(table: TableInfo) -> dict[str, Any] | None:
-    """The catalog's columns, partition columns among them, which have comments and lengths too."""
-    if table.columns is None:
-        return None
-    partitions = [
-        {
-            "Name": key,
-            "Type": table.partition_types.get(key, "string"),
-            "Comment": table.partition_comments.get(key, ""),
-        }
-        for key in table.partition_keys
-    ]
-    return build_delta_schema_from_glue([*table.columns, *partitions])
-
-
-def _partition_types(table: TableInfo, options: ConversionOptions) -> dict[str, str]:
-    check_zone(options.partition_timezone)
-    types = {}
-    for key in table.partition_keys:
-        delta_type = parse_hive_type(table.partition_types.get(key, "string"), key)
-        if not is_partition_type(delta_type):
-            raise SchemaError(
-                f"The partition column {key} of {table.qualified_name} is of the type {table.partition_types[key]}, "
-                "expected a primitive one"
-            )
-        types[key] = str(delta_type)
-    return types
-
-
-def _notes(described: DescribedFiles, partition_types: Mapping[str, str], options: ConversionOptions) -> list[str]:
-    notes = []
-    if described.absolute_count:
-        notes.append(
-            f"{described.absolute_count} of {described.file_count} files lie outside the table's location, so the log "
-            "has absolute paths: Spark, Trino and the Delta kernel read them, delta-rs and DuckDB do not"
-        )
-    zoned = [column for column, delta_type in partition_types.items() if delta_type == "timestamp"]
-    if zoned:
-        notes.append(f"Partition values of {', '.join(zoned)} without a zone were read in {options.partition_timezone}")
-    return notes
 
 
 def _discovered_target(

@@ -1,0 +1,138 @@
+"""What can be known of a table before anything is written: its partition types, its files, and the schema they give.
+
+The conversion and the plan both stand on this, so that what a plan calls convertible is converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_hive_to_delta.core import delta_log
+from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files
+from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, UnsupportedTableError
+from airflow_hive_to_delta.core.partitions import check_zone, is_partition_type
+from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location
+from airflow_hive_to_delta.core.schema import build_delta_schema_from_glue, parse_hive_type
+from airflow_hive_to_delta.core.schema_merge import TableSchema, resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The files of a table and the Delta table that they would be."""
+
+    files: DescribedFiles
+    schema: TableSchema
+    #: The table's properties.
+    configuration: dict[str, str]
+    protocol: dict[str, Any]
+    metadata: dict[str, Any]
+    #: What a reader of the table should know.
+    notes: list[str]
+
+
+def checked_root(table: TableInfo, options: ConversionOptions) -> Location:
+    """Where the table lies. Raises when it is no table to be converted, or lies where none may."""
+    if reason := table.why_refused(options):
+        raise UnsupportedTableError(reason)
+    root = parse_location(table.location, f"the location of {table.qualified_name}")
+    check_allowed(root, options.allowed_roots)
+    return root
+
+
+def partition_types_of(table: TableInfo, options: ConversionOptions) -> dict[str, str]:
+    """The Delta type of each partition column, in order."""
+    check_zone(options.partition_timezone)
+    types = {}
+    for key in table.partition_keys:
+        delta_type = parse_hive_type(table.partition_types.get(key, "string"), key)
+        if not is_partition_type(delta_type):
+            raise SchemaError(
+                f"The partition column {key} of {table.qualified_name} is of the type {table.partition_types[key]}, "
+                "expected a primitive one"
+            )
+        types[key] = str(delta_type)
+    return types
+
+
+@contextmanager
+def examined(
+    spark: SparkSession,
+    table: TableInfo,
+    files: DataFrame,
+    root: Location,
+    partition_types: dict[str, str],
+    options: ConversionOptions,
+) -> Iterator[Examined]:
+    """Describe the files and resolve the schema. The files are kept in Spark while the block runs.
+
+    :param files: a DataFrame in FILES_SCHEMA.
+    """
+    declared = declared_schema(table)
+    with describe_files(spark, files, root, partition_types, options) as described:
+        schema = resolve(
+            described.evidence,
+            declared,
+            partition_types,
+            type_widening=options.type_widening,
+            allow_name_case_conflict=options.allow_name_case_conflict,
+            binary_as_string=options.binary_as_string,
+            ntz_as_timestamp=options.ntz_as_timestamp,
+        )
+        configuration = _configuration(schema, options)
+        yield Examined(
+            files=described,
+            schema=schema,
+            configuration=configuration,
+            protocol=delta_log.protocol_action(schema.features),
+            metadata=delta_log.metadata_action(
+                schema.schema, list(partition_types), configuration=configuration, description=table.comment
+            ),
+            notes=[*schema.notes, *_notes(described, partition_types, options)],
+        )
+
+
+def declared_schema(table: TableInfo) -> dict[str, Any] | None:
+    """The catalog's columns, partition columns among them, which have comments and lengths too."""
+    if table.columns is None:
+        return None
+    partitions = [
+        {
+            "Name": key,
+            "Type": table.partition_types.get(key, "string"),
+            "Comment": table.partition_comments.get(key, ""),
+        }
+        for key in table.partition_keys
+    ]
+    return build_delta_schema_from_glue([*table.columns, *partitions])
+
+
+def _configuration(schema: TableSchema, options: ConversionOptions) -> dict[str, str]:
+    """The table's properties: what its schema needs, and what the caller asks for beside that."""
+    for name, needed in schema.configuration.items():
+        if options.properties.get(name, needed) != needed:
+            raise PermanentError(
+                f"The table property {name} is {options.properties[name]!r}, but the table's columns need {needed!r}. "
+                "Leave it out of ConversionOptions(properties=…)"
+            )
+    return {**options.properties, **schema.configuration}
+
+
+def _notes(described: DescribedFiles, partition_types: Mapping[str, str], options: ConversionOptions) -> list[str]:
+    notes = []
+    if described.absolute_count:
+        notes.append(
+            f"{described.absolute_count} of {described.file_count} files lie outside the table's location, so the log "
+            "has absolute paths: Spark, Trino and the Delta kernel read them, delta-rs and DuckDB do not"
+        )
+    zoned = [column for column, delta_type in partition_types.items() if delta_type == "timestamp"]
+    if zoned:
+        notes.append(f"Partition values of {', '.join(zoned)} without a zone were read in {options.partition_timezone}")
+    return notes
