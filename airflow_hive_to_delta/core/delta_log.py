@@ -32,14 +32,14 @@ from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, add_path, par
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.storage import Storage
 
-_DISTRIBUTION = "airflow-hive-to-delta"
+DISTRIBUTION = "airflow-hive-to-delta"
 try:
-    _VERSION = version(_DISTRIBUTION)
+    _VERSION = version(DISTRIBUTION)
 except PackageNotFoundError:  # a source tree on the path, as on a cluster that got the package as a zip
     _VERSION = "unknown"
 
 #: Who wrote an entry, as ``DESCRIBE HISTORY`` shows it.
-ENGINE_INFO = f"{_DISTRIBUTION}/{_VERSION}"
+ENGINE_INFO = f"{DISTRIBUTION}/{_VERSION}"
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,32 @@ class Metadata:
     partition_columns: list[str]
     configuration: dict[str, str]
     description: str | None
+    #: Minted once, and stays (rule 9).
+    id: str = ""
+    name: str | None = None
+    created_time: int | None = None
+
+
+def metadata_of(action: Mapping[str, Any]) -> Metadata:
+    """A ``metaData`` action."""
+    return Metadata(
+        schema=json.loads(action["schemaString"]),
+        partition_columns=list(action["partitionColumns"]),
+        configuration=dict(action.get("configuration") or {}),
+        description=action.get("description"),
+        id=str(action["id"]),
+        name=action.get("name"),
+        created_time=action.get("createdTime"),
+    )
 
 
 def log_folder(root: Location) -> Location:
     return root.child("_delta_log")
+
+
+def records_folder(root: Location) -> Location:
+    """Where this package keeps what the log itself has no place for: see :mod:`records`."""
+    return log_folder(root).child(_RECORDS)
 
 
 def commit_path(root: Location, version: int) -> Location:
@@ -292,14 +314,15 @@ def commit(storage: Storage, root: Location, version: int, entry: BinaryIO, txn_
 
 def log_state(storage: Storage, root: Location) -> LogState:
     """Look at a table's log. A folder without a commit or a checkpoint, or with temporary files only, is no log."""
-    _refuse_catalog_managed(storage, root)
+    refuse_catalog_managed(storage, root)
     names = storage.list_names(log_folder(root))
+    refuse_half_rolled_back(storage, root, names)
     commits = {int(name[:20]) for name in names if _COMMIT.fullmatch(name)}
     checkpoints = {int(name[:20]) for name in names if _CHECKPOINT.fullmatch(name)}
     if not commits and not checkpoints:
         return LogState(exists=False)
     info = _commit_info_of(storage, commit_path(root, 0)) if 0 in commits else {}
-    ours = info.get("operation") == "CONVERT" and str(info.get("engineInfo")).startswith(f"{_DISTRIBUTION}/")
+    ours = info.get("operation") == "CONVERT" and str(info.get("engineInfo")).startswith(f"{DISTRIBUTION}/")
     parameters = info["operationParameters"] if ours else {}
     return LogState(
         exists=True,
@@ -318,16 +341,13 @@ def read_metadata(storage: Storage, root: Location) -> Metadata:
         with storage.open(log_folder(root).child(name)) as lines:
             for line in lines:
                 if line.startswith(b'{"metaData"'):
-                    found = json.loads(line)["metaData"]
-                    return Metadata(
-                        schema=json.loads(found["schemaString"]),
-                        partition_columns=found["partitionColumns"],
-                        configuration=found.get("configuration", {}),
-                        description=found.get("description"),
-                    )
+                    return metadata_of(json.loads(line)["metaData"])
     raise MissingError(f"No entry of {log_folder(root)} that is still there holds the table's metaData")
 
 
+#: The record that a rollback leaves first of all, and removes last.
+ROLLBACK = "rollback.json"
+_RECORDS = "_hive_to_delta"
 _COMMIT = re.compile(r"\d{20}\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.[^/]+)?\.(parquet|json)")
 #: Far more than a commitInfo takes; the first line of somebody else's entry can be anything.
@@ -424,7 +444,7 @@ def _commit_info_of(storage: Storage, path: Location) -> dict[str, Any]:
 
 def _refuse_other_log_stores(storage: Storage, root: Location, version: int) -> None:
     """Refuse to commit where a put-if-absent is not what decides who wins (rule 6)."""
-    _refuse_catalog_managed(storage, root)
+    refuse_catalog_managed(storage, root)
     if version > 0 and storage.list_names(log_folder(root).child(".tmp")):
         raise UnsupportedTableError(
             f"{log_folder(root)}/.tmp shows that the table is written through the DynamoDB log store, which does not "
@@ -432,7 +452,16 @@ def _refuse_other_log_stores(storage: Storage, root: Location, version: int) -> 
         )
 
 
-def _refuse_catalog_managed(storage: Storage, root: Location) -> None:
+def refuse_half_rolled_back(storage: Storage, root: Location, names: Sequence[str]) -> None:
+    """Refuse a table whose rollback was begun and not finished. ``names`` are those in its log's folder."""
+    if f"{_RECORDS}/" in names and ROLLBACK in storage.list_names(records_folder(root)):
+        raise PermanentError(
+            f"A rollback of {root} was begun and did not finish, so its log may not be whole. Call rollback_table "
+            "again, which finishes it"
+        )
+
+
+def refuse_catalog_managed(storage: Storage, root: Location) -> None:
     # Delta's Spark writer makes the folder for every table; only a catalog-managed one has entries in it.
     if storage.list_names(log_folder(root).child("_staged_commits")):
         raise UnsupportedTableError(

@@ -205,13 +205,146 @@ class VacuumResult(_Document):
     """What a vacuum of external files found, and what it deleted."""
 
     table_name: str
+    #: Files that Delta removed long ago and that nothing refers to any more, as URIs.
     orphaned_files: list[str] = field(default_factory=list)
     deleted_files: list[str] = field(default_factory=list)
     orphaned_bytes: int = 0
     deleted_bytes: int = 0
     dry_run: bool = True
+    #: Why files that Delta removed were kept: too young, live under another spelling, still in the metastore.
+    notes: list[str] = field(default_factory=list)
+    location: str = ""
     error: str | None = None
+    #: Whether trying again may help; None when there was no error.
+    retryable: bool | None = None
+    duration_seconds: float = 0.0
 
     @property
     def success(self) -> bool:
         return self.error is None
+
+
+#: ``converted``: by an earlier run of this package. ``failed``: it could not be looked at.
+PlanStatus = Literal["convertible", "refused", "already_delta", "converted", "failed"]
+
+
+@dataclass
+class TablePlan(_Document):
+    """What a conversion of one table would do. Nothing was written to find out."""
+
+    source_table: str
+    status: PlanStatus
+    location: str = ""
+    file_count: int = 0
+    byte_count: int = 0
+    partition_count: int = 0
+    #: Partitions with files outside the table's location.
+    external_partition_count: int = 0
+    #: Where the catalog and the files do not fit together; each keeps the table from being converted.
+    schema_conflicts: list[str] = field(default_factory=list)
+    #: Reader and writer features that the Delta table will need beyond the default protocol.
+    features: list[str] = field(default_factory=list)
+    #: Readers that will not be able to read the Delta table, each with the reason.
+    unreadable_by: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    #: Why it is refused, and what to do about it.
+    error: str | None = None
+    #: Whether trying again may help; None when there was no error.
+    retryable: bool | None = None
+    duration_seconds: float = 0.0
+
+
+VerifyLevel = Literal["counts", "full"]
+
+
+@dataclass
+class VerifyResult(_Document):
+    """How a Delta table compares with its original."""
+
+    source_table: str
+    location: str
+    level: VerifyLevel
+    success: bool
+    #: The version of the Delta table that was compared.
+    version: int | None = None
+    file_count: int = 0
+    byte_count: int = 0
+    row_count: int | None = None
+    partition_count: int = 0
+    #: What differs, the first of it: each with ``partition``, ``what``, ``original`` and ``delta``.
+    mismatches: list[dict[str, Any]] = field(default_factory=list)
+    mismatch_count: int = 0
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+    retryable: bool | None = None
+    duration_seconds: float = 0.0
+
+
+OutputMode = Literal["append", "complete"]
+#: ``unchanged``: Hive has nothing new. ``already_synced``: this run, or a later one, was committed before.
+SyncStatus = Literal["synced", "unchanged", "already_synced", "failed"]
+
+
+@dataclass
+class SyncResult(_Document):
+    """What a sync brought from a Hive table into its Delta table."""
+
+    source_table: str
+    location: str
+    success: bool
+    status: SyncStatus
+    #: The version that the sync committed, or found when there was nothing to do.
+    version: int | None = None
+    #: The version of this run in the log's ``txn``.
+    run_version: int | None = None
+    num_added_files: int = 0
+    num_removed_files: int = 0
+    added_bytes: int = 0
+    removed_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+    retryable: bool | None = None
+    duration_seconds: float = 0.0
+
+
+@dataclass
+class RollbackResult(_Document):
+    """What a rollback to the Hive table undid."""
+
+    source_table: str
+    location: str
+    success: bool
+    #: ``not_delta``: there was no log to roll back, or an earlier call has done it.
+    status: Literal["rolled_back", "not_delta", "failed"]
+    #: Where the log lies now.
+    log_moved_to: str = ""
+    #: Names that were dropped from catalogs.
+    dropped: list[str] = field(default_factory=list)
+    #: Names whose old definition is in the catalog again.
+    restored: list[str] = field(default_factory=list)
+    #: Versions of other writers that are lost with the log, as the caller accepted.
+    lost_versions: list[int] = field(default_factory=list)
+    #: Files that Delta wrote where Hive would have read them, and where they were moved to.
+    files_moved_aside: int = 0
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+    retryable: bool | None = None
+    duration_seconds: float = 0.0
+
+
+@dataclass
+class CutOverResult(_Document):
+    """The replacement of a Hive definition by the Delta one, under the same name."""
+
+    source_table: str
+    location: str
+    success: bool
+    status: Literal["cut_over", "already_cut_over", "failed"]
+    #: The version of the Delta table whose columns the catalog has now.
+    version: int | None = None
+    #: Where the old definition is kept.
+    kept_definition: str = ""
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+    retryable: bool | None = None
+    duration_seconds: float = 0.0

@@ -1,6 +1,7 @@
 """The storage of a table's log: put-if-absent, read, list; on S3, on local disk and on Hadoop file systems.
 
-Only entries of ``_delta_log`` pass through here, never a data file. Nothing here overwrites anything (rule 2).
+Nothing here overwrites anything (rule 2). Data files pass through here only to be deleted by a vacuum, or moved out of
+Hive's sight by a rollback.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -38,6 +39,15 @@ MEBIBYTE = 1024 * 1024
 MULTIPART_OVER = 64 * MEBIBYTE
 
 
+class StoredFile(NamedTuple):
+    """A file in a folder."""
+
+    name: str
+    size: int
+    #: Milliseconds since the epoch.
+    modified: int
+
+
 class Storage(Protocol):
     """Where log entries are kept."""
 
@@ -55,6 +65,18 @@ class Storage(Protocol):
 
     def list_names(self, folder: Location) -> list[str]:
         """The names directly in a folder, folders with a trailing ``/``. Empty when the folder is absent."""
+
+    def entries(self, folder: Location) -> list[StoredFile]:
+        """The files directly in a folder, without the folders in it. Empty when the folder is absent."""
+
+    def delete(self, path: Location) -> None:
+        """Delete a file. One that is not there is as good as deleted."""
+
+    def move(self, source: Location, target: Location) -> None:
+        """Move a file to a place that nobody else writes to. Safe to call again after a crash in the middle.
+
+        ``MissingError``: it is at neither place.
+        """
 
 
 def storage_for(location: Location, spark: SparkSession | None, options: ConversionOptions) -> Storage:
@@ -136,6 +158,41 @@ class S3Storage:
                 names += [entry["Prefix"][len(prefix) :] for entry in page.get("CommonPrefixes", [])]
         return [name for name in names if name]  # the folder's own marker has no name
 
+    def entries(self, folder: Location) -> list[StoredFile]:
+        prefix = f"{folder.key}/"
+        found = []
+        with aws_call(f"Listing {folder}"):
+            pages = self._client(folder).get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=folder.authority, Prefix=prefix, Delimiter="/", **self._owner):
+                for entry in page.get("Contents", []):
+                    modified = round(entry["LastModified"].timestamp() * 1000)
+                    found.append(StoredFile(entry["Key"][len(prefix) :], entry["Size"], modified))
+        return [file for file in found if file.name]  # the folder's own marker has no name
+
+    def delete(self, path: Location) -> None:
+        with aws_call(f"Deleting {path}"):
+            self._client(path).delete_object(Bucket=path.authority, Key=path.key, **self._owner)
+
+    def move(self, source: Location, target: Location) -> None:
+        doing = f"Moving {source} to {target}"
+        try:
+            with aws_call(doing):
+                # In parts where one request cannot copy it.
+                self._client(target).copy(
+                    {"Bucket": source.authority, "Key": source.key},
+                    target.authority,
+                    target.key,
+                    ExtraArgs={
+                        **self._owner,
+                        **({"ExpectedSourceBucketOwner": self._expected_owner} if self._expected_owner else {}),
+                        **self._encryption,
+                    },
+                    SourceClient=self._client(source),
+                )
+        except MissingError:
+            self.size(target)  # an earlier call got as far as this
+        self.delete(source)
+
     def _client(self, path: Location) -> Any:
         return aws.s3_client(path.authority, self._region, self._expected_owner)
 
@@ -213,6 +270,30 @@ class LocalStorage:
             except FileNotFoundError:
                 return []
 
+    def entries(self, folder: Location) -> list[StoredFile]:
+        with _os_call(f"Listing {folder}"):
+            try:
+                with os.scandir(folder.path) as entries:
+                    return [
+                        StoredFile(entry.name, entry.stat().st_size, entry.stat().st_mtime_ns // 1_000_000)
+                        for entry in entries
+                        if not entry.is_dir()
+                    ]
+            except FileNotFoundError:
+                return []
+
+    def delete(self, path: Location) -> None:
+        with _os_call(f"Deleting {path}"):
+            Path(path.path).unlink(missing_ok=True)
+
+    def move(self, source: Location, target: Location) -> None:
+        with _os_call(f"Moving {source} to {target}"):
+            Path(target.path).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                Path(source.path).replace(target.path)
+            except FileNotFoundError:
+                Path(target.path).stat()  # an earlier call got as far as this
+
 
 class HadoopStorage:
     """The file systems of the session's JVM: HDFS, ViewFs, ABFS, WASB, GCS, DBFS. The only use of a JVM in the core.
@@ -272,6 +353,36 @@ class HadoopStorage:
                 return [f"{s.getPath().getName()}{'/' if s.isDirectory() else ''}" for s in found]
         except MissingError:
             return []
+
+    def entries(self, folder: Location) -> list[StoredFile]:
+        target = self._path(folder)
+        try:
+            with _jvm_call(f"Listing {folder}"):
+                found = target.getFileSystem(self._conf).listStatus(target)
+                return [
+                    StoredFile(str(s.getPath().getName()), int(s.getLen()), int(s.getModificationTime()))
+                    for s in found
+                    if not s.isDirectory()
+                ]
+        except MissingError:
+            return []
+
+    def delete(self, path: Location) -> None:
+        target = self._path(path)
+        with _jvm_call(f"Deleting {path}"):
+            files = target.getFileSystem(self._conf)
+            if not files.delete(target, False) and files.exists(target):
+                raise TransientError(f"Deleting {path}: the file system did not delete it. Try again")
+
+    def move(self, source: Location, target: Location) -> None:
+        there, here = self._path(source), self._path(target)
+        with _jvm_call(f"Moving {source} to {target}"):
+            files = there.getFileSystem(self._conf)
+            files.mkdirs(here.getParent())
+            if not files.rename(there, here):
+                if files.exists(there):
+                    raise TransientError(f"Moving {source} to {target}: the file system did not move it. Try again")
+                files.getFileStatus(here)  # an earlier call got as far as this
 
     def _path(self, path: Location) -> Any:
         # Scheme, authority and path apart: one string would be parsed, and a name can look like a URI.

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from airflow_hive_to_delta.core.models import _Document
 
-Action = Literal["convert", "discover", "list"]
+Action = Literal["convert", "cut_over", "discover", "list", "plan", "rollback", "sync", "vacuum", "verify"]
 
 
 @dataclass

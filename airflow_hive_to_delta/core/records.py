@@ -1,0 +1,83 @@
+"""What this package keeps beside a table's log, in ``_delta_log/_hive_to_delta``, and moves aside with it.
+
+- ``source.json``: the Hive table that was converted, as its catalog described it.
+- ``registrations/``: each name that the Delta table was registered under.
+- ``definition.json``: the Hive definition in Glue that a cut-over replaced, word for word.
+- ``rollback.json``: that a rollback has begun, and where it moves the log.
+- ``ledger/``: which files the log has ever held (:mod:`ledger`).
+
+A record is written once and never changed. Readers of Delta pass over the folder, as over any name in the log that they
+do not know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_hive_to_delta.core.catalog import Target
+from airflow_hive_to_delta.core.delta_log import records_folder
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.paths import Location
+
+if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.storage import Storage
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of the table at ``root``."""
+
+    storage: Storage
+    root: Location
+
+    @property
+    def folder(self) -> Location:
+        return records_folder(self.root)
+
+    def keep_source(self, table: TableInfo) -> None:
+        """Keep what the Hive table was. The first to be kept stays."""
+        self.keep("source.json", table.to_dict())
+
+    def source(self) -> TableInfo | None:
+        """The Hive table that was converted; None when no record of it was kept."""
+        found = self.read("source.json")
+        return None if found is None else TableInfo.from_dict(found)
+
+    def keep_registration(self, target: Target, region: str | None) -> None:
+        """Keep a name, before it is registered: so no crash can leave one that a rollback would not know."""
+        document = {**target.__dict__, "region": region}
+        name = hashlib.blake2b(json.dumps(document, sort_keys=True).encode(), digest_size=8).hexdigest()
+        self.keep(f"registrations/{name}.json", document)
+
+    def registrations(self) -> list[tuple[Target, str | None]]:
+        """Every name that the table was registered under, each with the region of its catalog."""
+        names = sorted(file.name for file in self.storage.entries(self.folder.child("registrations")))
+        found = [self.read(f"registrations/{name}") or {} for name in names if name.endswith(".json")]
+        return [
+            (Target(document["catalog"], document["schema"], document["table"], document["kind"]), document["region"])
+            for document in found
+        ]
+
+    def keep(self, name: str, document: dict[str, Any]) -> bool:
+        """Write a record unless there is one of that name already: then it stays, and this is False."""
+        text = json.dumps(document, indent=1, default=str)
+        return self.storage.put_if_absent(self.folder.child(name), io.BytesIO(text.encode()))
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A record; None when there is none of that name."""
+        path = self.folder.child(name)
+        try:
+            with self.storage.open(path) as stored:
+                found = json.loads(stored.read())
+        except MissingError:
+            return None
+        except ValueError as error:
+            raise PermanentError(f"The record {path} is not JSON: {error}. Restore or remove it") from error
+        if not isinstance(found, dict):
+            raise PermanentError(f"The record {path} is no JSON object. Restore or remove it")
+        return found

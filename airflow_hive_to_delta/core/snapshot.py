@@ -1,0 +1,393 @@
+"""A table's log, replayed on Spark: its state at one version, its live files, what was removed, and its history.
+
+Reads JSON entries and checkpoints, classic, in several parts and V2 with sidecars. Files stay DataFrames, so that a
+table of a million files fits; only what is small comes to the driver. Whatever cannot be read is an error: a log with
+a hole in it is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any
+
+from airflow_hive_to_delta.core.delta_log import (
+    DISTRIBUTION,
+    Metadata,
+    commit_path,
+    log_folder,
+    metadata_of,
+    refuse_catalog_managed,
+    refuse_half_rolled_back,
+)
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError, spark_call
+from airflow_hive_to_delta.core.paths import Location, parse_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
+
+    from airflow_hive_to_delta.core.storage import Storage
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One entry of the log."""
+
+    version: int
+    #: Milliseconds since the epoch: what time travel by timestamp goes by.
+    timestamp: int
+    #: The entry's ``commitInfo``; empty when it has none.
+    info: dict[str, Any]
+
+    @property
+    def ours(self) -> bool:
+        """Whether this package wrote it: a conversion or a sync."""
+        return str(self.info.get("engineInfo", "")).startswith(f"{DISTRIBUTION}/")
+
+    @property
+    def operation(self) -> str:
+        return str(self.info.get("operation", "an unnamed operation"))
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What the table asks of its readers and writers."""
+
+    reader: int
+    writer: int
+    reader_features: frozenset[str] = frozenset()
+    writer_features: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class LogSegment:
+    """The files of the log that make up one version: a checkpoint, if there is one, and the entries after it."""
+
+    root: Location
+    version: int
+    checkpoint_version: int | None
+    #: Names of the checkpoint's files.
+    checkpoint: tuple[str, ...]
+    #: Versions of the entries after the checkpoint, without a gap.
+    commits: tuple[int, ...]
+    #: Modification time of every entry that is there, before the checkpoint and up to this version too.
+    times: dict[int, int]
+
+
+def log_segment(storage: Storage, root: Location, version: int | None = None) -> LogSegment:
+    """Which files of the log make up a version; the latest when none is given.
+
+    :raises MissingError: there is no log, or the version cannot be put together from what is left of it.
+    """
+    refuse_catalog_managed(storage, root)
+    refuse_half_rolled_back(storage, root, storage.list_names(log_folder(root)))
+    entries = storage.entries(log_folder(root))
+    times = {int(entry.name[:20]): entry.modified for entry in entries if _COMMIT.fullmatch(entry.name)}
+    checkpoints = _checkpoints(entry.name for entry in entries)
+    if not times and not checkpoints:
+        raise MissingError(f"{root} holds no Delta log. Convert the table first")
+    latest = max([*times, *checkpoints])
+    wanted = latest if version is None else version
+    if not 0 <= wanted <= latest:
+        raise MissingError(f"{root} has no version {wanted}; its latest is {latest}")
+    for start in sorted((found for found in checkpoints if found <= wanted), reverse=True):
+        after = tuple(range(start + 1, wanted + 1))
+        if times.keys() >= set(after):
+            return LogSegment(root, wanted, start, checkpoints[start], after, _up_to(times, wanted))
+    whole = tuple(range(wanted + 1))
+    if missing := [entry for entry in whole if entry not in times]:
+        raise MissingError(
+            f"Version {wanted} of {root} cannot be put together: there is no entry {missing[0]}, and no whole "
+            "checkpoint after it. Take a later version, or restore the log"
+        )
+    return LogSegment(root, wanted, None, (), whole, _up_to(times, wanted))
+
+
+@dataclass
+class Snapshot:
+    """The state of a table at one version."""
+
+    spark: SparkSession = field(repr=False)
+    storage: Storage = field(repr=False)
+    segment: LogSegment
+
+    @property
+    def root(self) -> Location:
+        return self.segment.root
+
+    @property
+    def version(self) -> int:
+        return self.segment.version
+
+    @property
+    def protocol(self) -> Protocol:
+        found = self._state["protocol"]
+        return Protocol(
+            found["minReaderVersion"],
+            found["minWriterVersion"],
+            frozenset(found["readerFeatures"] or ()),
+            frozenset(found["writerFeatures"] or ()),
+        )
+
+    @property
+    def metadata(self) -> Metadata:
+        return metadata_of(self._state["metaData"])
+
+    @property
+    def transactions(self) -> dict[str, int]:
+        """The latest version of each application (``txn``)."""
+        found: dict[str, int] = self._state["txn"]
+        return found
+
+    @cached_property
+    def files(self) -> DataFrame:
+        """The live files.
+
+        ``key`` is the file's place, equal for every spelling of it, ``path`` as the log spells it; then
+        ``partition_values``, ``size``, ``modification_time``, ``stats``, ``rows``, ``deletion_vector``, ``tags``.
+        """
+        return (
+            self._latest.where("is_add")
+            .drop("is_add", "deletion_timestamp", "extended_file_metadata")
+            .selectExpr("*", "cast(get_json_object(stats, '$.numRecords') as bigint) AS rows")
+        )
+
+    @cached_property
+    def removed(self) -> DataFrame:
+        """What was removed and has not expired from the log: ``key``, ``path``, ``deletion_timestamp``, ``size`` …"""
+        return self._latest.where("NOT is_add").drop("is_add", "stats", "modification_time", "tags")
+
+    @cached_property
+    def history(self) -> list[Commit]:
+        """The entries up to this version that are still there, the newest first."""
+        versions = sorted(self.segment.times)
+        found = {}
+        if versions:
+            infos = self.entries(versions).where("commitInfo IS NOT NULL").select("version", "commitInfo")
+            with spark_call(f"Reading the history of {self.root}"):
+                found = {row.version: json.loads(row.commitInfo) for row in infos.collect()}
+        commits = []
+        last = -1
+        for version in versions:
+            info = found.get(version, {})
+            # Clocks of writers differ; as in Delta, an entry is never as old as the one before it.
+            last = max(info.get("inCommitTimestamp", self.segment.times[version]), last + 1)
+            commits.append(Commit(version, last, info))
+        return commits[::-1]
+
+    def entries(self, versions: Iterable[int]) -> DataFrame:
+        """The actions of these entries, a column each, with their ``version``; ``commitInfo`` is text."""
+        paths = [str(commit_path(self.root, version)) for version in versions]
+        version = "cast(substr(_metadata.file_name, 1, 20) as bigint) AS version"
+        return _reader(self.spark).schema(_ACTIONS).json(paths).selectExpr("*", version)
+
+    def placed(self, actions: DataFrame, column: str) -> DataFrame:
+        """The file actions in a column (``add`` or ``remove``), each with the ``key`` of its file."""
+        return (
+            actions.where(f"{column} IS NOT NULL")
+            .select("version", f"{column}.*")
+            .withColumn("key", place_of(self.root)("path"))
+        )
+
+    @cached_property
+    def _actions(self) -> DataFrame:
+        parts = []
+        if self.segment.commits:
+            parts.append(self.entries(self.segment.commits).drop("commitInfo"))
+        if self.segment.checkpoint:
+            parts.append(self._checkpoint())
+        return reduce(lambda one, other: one.unionByName(other), parts)
+
+    def _checkpoint(self) -> DataFrame:
+        folder = log_folder(self.root)
+        names = self.segment.checkpoint
+        with spark_call(f"Reading the checkpoint {self.segment.checkpoint_version} of {self.root}"):
+            if names[0].endswith(".json"):
+                manifest = _reader(self.spark).schema(_ACTIONS).json(str(folder.child(names[0])))
+            else:
+                manifest = self._parquet([str(folder.child(name)) for name in names])
+            found = manifest.where("sidecar IS NOT NULL").select("sidecar.path").collect()
+            sidecars = [_sidecar(folder, row.path) for row in found]
+            rows = manifest.unionByName(self._parquet(sidecars)) if sidecars else manifest
+        version = f"cast({self.segment.checkpoint_version} as bigint) AS version"
+        return rows.drop("commitInfo").selectExpr("*", version)
+
+    def _parquet(self, paths: list[str]) -> DataFrame:
+        """Files of a checkpoint in the form of ``_ACTIONS``; statistics kept as columns become text again."""
+        from pyspark.sql.types import StructType
+
+        own = {column.name: column.dataType for column in _reader(self.spark).parquet(*paths[:1]).schema}
+        add = own.get("add")
+        parsed = [column for column in add if column.name == "stats_parsed"] if isinstance(add, StructType) else []
+        schema = StructType.fromDDL(_ACTIONS)
+        assert isinstance(schema, StructType)
+        if not parsed:
+            return _reader(self.spark).schema(schema).parquet(*paths)
+        known = next(column.dataType for column in schema if column.name == "add")
+        assert isinstance(known, StructType)
+        # By the same names in the same order, so that it unites with what comes from elsewhere.
+        text = {"stats": "coalesce(add.stats, to_json(add.stats_parsed))"}
+        whole = ", ".join(f"'{name}', {text.get(name, f'add.{name}')}" for name in known.fieldNames())
+        known.add(parsed[0])
+        rows = _reader(self.spark).schema(schema).parquet(*paths)
+        return rows.selectExpr(
+            *(name for name in rows.columns if name != "add"),
+            f"CASE WHEN add IS NOT NULL THEN named_struct({whole}) END AS add",
+        )
+
+    @cached_property
+    def _latest(self) -> DataFrame:
+        """The last word of the log about each file, a file with another deletion vector being another one."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        vector = F.concat_ws("|", "deletion_vector.storageType", "deletion_vector.pathOrInlineDv",
+                             F.col("deletion_vector.offset").cast("string"))  # fmt: skip
+        said = (
+            self._actions.where("add IS NOT NULL OR remove IS NOT NULL")
+            .selectExpr(*_FILE_COLUMNS)
+            .withColumn("key", place_of(self.root)("path"))
+            .withColumn("vector", vector)
+        )
+        columns = [name for name in said.columns if name not in ("key", "vector")]
+        last = said.groupBy("key", "vector").agg(F.max_by(F.struct(*columns), "version").alias("last"))
+        return last.select("key", *(f"last.{name}" for name in columns))
+
+    @cached_property
+    def _state(self) -> dict[str, Any]:
+        """The latest protocol and metadata, and the applications' versions."""
+        with spark_call(f"Reading version {self.version} of {self.root}"):
+            rows = (
+                self._actions.where("protocol IS NOT NULL OR metaData IS NOT NULL OR txn IS NOT NULL")
+                .select("version", "protocol", "metaData", "txn")
+                .collect()
+            )
+        state: dict[str, Any] = {"protocol": None, "metaData": None, "txn": {}}
+        for row in sorted(rows, key=_version):
+            for kind in ("protocol", "metaData"):
+                if row[kind] is not None:
+                    state[kind] = row[kind].asDict(recursive=True)
+            if row.txn is not None:
+                state["txn"][row.txn.appId] = row.txn.version
+        for kind in ("protocol", "metaData"):
+            if state[kind] is None:
+                raise PermanentError(
+                    f"Version {self.version} of {self.root} has no {kind}: the log is not whole. Restore it"
+                )
+        return state
+
+
+def snapshot_of(spark: SparkSession, storage: Storage, root: Location, version: int | None = None) -> Snapshot:
+    """The table at a version; the latest when none is given."""
+    return Snapshot(spark, storage, log_segment(storage, root, version))
+
+
+def place_of(root: Location) -> Callable[[str], Column]:
+    """Where a path of this table's log leads, as text that is equal for every spelling (rules 14 and 16)."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    scheme, authority, path = root.place
+
+    def place(column: str) -> Column:
+        # A URI, not a form: a plus is a plus.
+        decoded = F.url_decode(F.replace(F.col(column), F.lit("+"), F.lit("%2B")))
+        absolute = _one_spelling(decoded)
+        return (
+            F.when(F.col(column).rlike(_SCHEME), absolute)
+            .when(F.col(column).startswith("/"), F.concat(F.lit(f"{scheme}://{authority}"), decoded))
+            .otherwise(F.concat(F.lit(f"{scheme}://{authority}{path}/"), decoded))
+        )
+
+    return place
+
+
+def place_of_listed(column: str = "path") -> Column:
+    """The same for a path as a listing has it, which is not encoded."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return _one_spelling(F.regexp_replace(F.col(column), "^/", "file:///"))
+
+
+def key_of(location: Location) -> str:
+    """The same for one place."""
+    scheme, authority, path = location.place
+    return f"{scheme}://{authority}{path}"
+
+
+def _one_spelling(uri: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.regexp_replace(F.regexp_replace(uri, "^s3[an]://", "s3://"), "^file:/+", "file:///")
+
+
+_COMMIT = re.compile(r"\d{20}\.json")
+_CHECKPOINT = re.compile(
+    r"(?P<version>\d{20})\.checkpoint"
+    r"(\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<id>[0-9a-fA-F-]{32,36}))?\.(?P<kind>parquet|json)"
+)
+_SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:"
+_STRINGS = "map<string,string>"
+_VECTOR = "struct<storageType:string,pathOrInlineDv:string,offset:int,sizeInBytes:int,cardinality:bigint>"
+_ROW_IDS = "baseRowId:bigint,defaultRowCommitVersion:bigint"
+_ACTIONS = (
+    f"add struct<path:string,partitionValues:{_STRINGS},size:bigint,modificationTime:bigint,dataChange:boolean,"
+    f"stats:string,tags:{_STRINGS},deletionVector:{_VECTOR},{_ROW_IDS}>, "
+    "remove struct<path:string,deletionTimestamp:bigint,dataChange:boolean,extendedFileMetadata:boolean,"
+    f"partitionValues:{_STRINGS},size:bigint,deletionVector:{_VECTOR},{_ROW_IDS}>, "
+    f"metaData struct<id:string,name:string,description:string,format:struct<provider:string,options:{_STRINGS}>,"
+    f"schemaString:string,partitionColumns:array<string>,configuration:{_STRINGS},createdTime:bigint>, "
+    "protocol struct<minReaderVersion:int,minWriterVersion:int,readerFeatures:array<string>,"
+    "writerFeatures:array<string>>, txn struct<appId:string,version:bigint,lastUpdated:bigint>, "
+    "sidecar struct<path:string,sizeInBytes:bigint,modificationTime:bigint>, commitInfo string"
+)
+_FILE_COLUMNS = (
+    "version",
+    "add IS NOT NULL AS is_add",
+    "coalesce(add.path, remove.path) AS path",
+    "coalesce(add.partitionValues, remove.partitionValues) AS partition_values",
+    "coalesce(add.size, remove.size) AS size",
+    "add.modificationTime AS modification_time",
+    "add.stats AS stats",
+    "add.tags AS tags",
+    "coalesce(add.deletionVector, remove.deletionVector) AS deletion_vector",
+    "remove.deletionTimestamp AS deletion_timestamp",
+    "remove.extendedFileMetadata AS extended_file_metadata",
+)
+
+
+def _reader(spark: SparkSession) -> DataFrameReader:
+    # Paths are names, not patterns; and a line that is no action is an error, never a row of nulls.
+    return spark.read.options(
+        mode="FAILFAST", __globPaths__="false", ignoreCorruptFiles="false", ignoreMissingFiles="false"
+    )
+
+
+def _checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
+    """The files of a whole checkpoint for each version that has one."""
+    found: dict[tuple[int, str], list[str]] = {}
+    parts: dict[tuple[int, str], int] = {}
+    for name in sorted(names):
+        if match := _CHECKPOINT.fullmatch(name):
+            group = (int(match["version"]), match["id"] or match["parts"] or "")
+            found.setdefault(group, []).append(name)
+            parts[group] = int(match["parts"] or 1)
+    return {group[0]: tuple(files) for group, files in found.items() if len(files) == parts[group]}
+
+
+def _up_to(times: dict[int, int], version: int) -> dict[int, int]:
+    return {entry: time for entry, time in times.items() if entry <= version}
+
+
+def _sidecar(folder: Location, path: str) -> str:
+    return str(parse_location(path, "sidecar")) if "/" in path else str(folder.child("_sidecars").child(path))
+
+
+def _version(row: Row) -> int:
+    return int(row.version)
+
+
+def some(words: Sequence[object], most: int = 5) -> str:
+    """A list for a message: the first few, and how many more."""
+    return ", ".join(map(str, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")
