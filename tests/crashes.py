@@ -26,7 +26,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_at(step: int, *, after: bool) -> Iterator[list[str]]:
-    """Inside the block the process ends at its step number ``step``, counted from 0. Yields the steps that it came to."""
+    """Inside the block the process ends at its step number ``step``, from 0. Yields the steps that it came to."""
     steps: list[str] = []
 
     def counted(change: Callable[..., Any], name: str) -> Callable[..., Any]:

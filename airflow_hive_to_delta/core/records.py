@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalog import Target
@@ -41,7 +41,9 @@ class Records:
 
     def keep_source(self, table: TableInfo) -> None:
         """Keep what the Hive table was. The first to be kept stays."""
-        self.keep("source.json", table.to_dict())
+        # Properties can hold anything, credentials too: only those that say where partitions are known.
+        known = {name: value for name, value in table.properties.items() if name in _KEPT_PROPERTIES}
+        self.keep("source.json", replace(table, properties=known).to_dict())
 
     def source(self) -> TableInfo | None:
         """The Hive table that was converted; None when no record of it was kept."""
@@ -81,3 +83,6 @@ class Records:
         if not isinstance(found, dict):
             raise PermanentError(f"The record {path} is no JSON object. Restore or remove it")
         return found
+
+
+_KEPT_PROPERTIES = frozenset({"projection.enabled", "spark.sql.partitionProvider", "spark.sql.sources.provider"})
