@@ -1,5 +1,7 @@
 """The migration report: what became of every table of a run, as a JSON document.
 
+A run converts, or does one of the other actions of the job; each has results of its own (:data:`RESULTS`).
+
 It is free of credentials: texts and places that came from outside are redacted when an outcome is made.
 """
 
@@ -7,19 +9,74 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
-from airflow_hive_to_delta.core.models import ConversionResult, Status, _Document
+from airflow_hive_to_delta.core.models import (
+    ConversionResult,
+    CutOverResult,
+    RollbackResult,
+    Status,
+    SyncResult,
+    TablePlan,
+    VacuumResult,
+    VerifyResult,
+    _Document,
+)
+
+#: What a run does with its tables.
+ReportedAction = Literal["convert", "cut_over", "plan", "rollback", "sync", "vacuum", "verify"]
+Result = ConversionResult | CutOverResult | RollbackResult | SyncResult | TablePlan | VacuumResult | VerifyResult
+#: The results of each action.
+RESULTS: dict[ReportedAction, type[Result]] = {
+    "convert": ConversionResult,
+    "cut_over": CutOverResult,
+    "plan": TablePlan,
+    "rollback": RollbackResult,
+    "sync": SyncResult,
+    "vacuum": VacuumResult,
+    "verify": VerifyResult,
+}
 
 #: ``skipped``: left out by choice. ``not_run``: an earlier step of the run kept the table from starting.
-OutcomeStatus = Literal[Status, "skipped", "not_run"]
+#: ``converted_earlier``: a plan found the log of an earlier run.
+OutcomeStatus = Literal[
+    Status,
+    "skipped",
+    "not_run",
+    "convertible",
+    "converted_earlier",
+    "synced",
+    "unchanged",
+    "already_synced",
+    "verified",
+    "vacuumed",
+    "cut_over",
+    "already_cut_over",
+    "rolled_back",
+    "not_delta",
+]
 STATUSES: tuple[str, ...] = get_args(OutcomeStatus)
 #: A refused table is no failure: it was found, cannot be converted in place, and is as it was.
 FAILURES = frozenset({"failed", "not_run"})
 #: The table is a Delta table now.
-DONE = frozenset({"converted", "already_delta", "registered"})
+DONE = frozenset(
+    {
+        *("converted", "already_delta", "registered", "converted_earlier"),
+        *("synced", "unchanged", "already_synced", "verified", "vacuumed", "cut_over", "already_cut_over"),
+    }
+)
+#: The statuses that an action is run for.
+GOALS: dict[ReportedAction, frozenset[str]] = {
+    "convert": DONE,
+    "cut_over": frozenset({"cut_over", "already_cut_over"}),
+    "plan": frozenset({"convertible"}),
+    "rollback": frozenset({"rolled_back", "not_delta"}),
+    "sync": frozenset({"synced", "unchanged", "already_synced"}),
+    "vacuum": frozenset({"vacuumed"}),
+    "verify": frozenset({"verified"}),
+}
 
 
 @dataclass
@@ -55,29 +112,106 @@ class TableOutcome(_Document):
         self.advice = redacted_text(self.advice) or advice_for(self.status, self.retryable, self.error)
 
     @classmethod
-    def of_result(cls, document: dict[str, Any]) -> Self:
-        """The outcome that a :class:`ConversionResult`, as a dict, tells of."""
-        result = ConversionResult.from_dict(document)
-        return cls(
-            table=result.source_table,
-            status=result.status,
-            target_table=result.target_table,
-            file_count=result.file_count,
-            byte_count=result.byte_count,
-            row_count=result.row_count,
-            duration_seconds=result.duration_seconds,
-            location=result.location,
-            version=result.version,
-            features=list(result.features),
-            notes=[*result.notes, *([result.message] if result.message else [])],
-            error=result.error,
-            retryable=result.retryable,
-        )
+    def of_result(cls, document: dict[str, Any], action: ReportedAction = "convert") -> Self:
+        """The outcome that the result of an action, as a dict, tells of."""
+        if action not in RESULTS:
+            raise ValueError(f"action is {action!r}, expected one of {', '.join(RESULTS)}")
+        result = RESULTS[action].from_dict(document)
+        shared = {f.name for f in fields(cls)} & document.keys()
+        return cls(**{**{name: document[name] for name in shared}, **_told(result)})
+
+    @classmethod
+    def of_plan(cls, document: dict[str, Any]) -> Self:
+        """The outcome that a :class:`TablePlan`, as a dict, tells of."""
+        return cls.of_result(document, "plan")
 
     @classmethod
     def of_error(cls, table: str, error: str, retryable: bool | None = None) -> Self:
         """The outcome of a table whose task failed without a result."""
         return cls(table=table, status="failed", error=error, retryable=retryable)
+
+
+def _told(result: Result) -> dict[str, Any]:
+    """What an outcome says in other words than the result, or has no place for but in its notes."""
+    match result:
+        case ConversionResult():
+            return {
+                "table": result.source_table,
+                "notes": [*result.notes, *([result.message] if result.message else [])],
+            }
+        case TablePlan():
+            return {
+                "table": result.source_table,
+                "status": "converted_earlier" if result.status == "converted" else result.status,
+                "notes": [*_of_plan(result), *result.notes],
+            }
+        case VerifyResult():
+            return {
+                "table": result.source_table,
+                "status": "verified" if result.success else "failed",
+                "notes": [*_of_mismatches(result), *result.notes],
+                "error": result.error or (None if result.success else "The Delta table differs from its original"),
+            }
+        case SyncResult():
+            moved = f"{result.num_added_files:,} files added, {result.num_removed_files:,} removed"
+            return {
+                "table": result.source_table,
+                "file_count": result.num_added_files,
+                "byte_count": result.added_bytes,
+                "notes": [*([moved] if result.status == "synced" else []), *result.notes],
+            }
+        case VacuumResult():
+            return {
+                "table": result.table_name,
+                "status": "vacuumed" if result.success else "failed",
+                "file_count": len(result.orphaned_files),
+                "byte_count": result.orphaned_bytes,
+                "notes": [*_of_vacuum(result), *result.notes],
+            }
+        case RollbackResult():
+            return {"table": result.source_table, "notes": [*_of_rollback(result), *result.notes]}
+        case CutOverResult():
+            kept = f"The old definition is kept at {result.kept_definition}"
+            return {"table": result.source_table, "notes": [*([kept] if result.kept_definition else []), *result.notes]}
+
+
+def _of_plan(plan: TablePlan) -> Iterator[str]:
+    if plan.partition_count:
+        outside = f", {plan.external_partition_count:,} with files outside the table's location"
+        yield f"Partitions: {plan.partition_count:,}{outside if plan.external_partition_count else ''}"
+    for conflict in plan.schema_conflicts:
+        if conflict != plan.error:
+            yield f"Schema conflict: {conflict}"
+    for reader in plan.unreadable_by:
+        yield f"Not readable by {reader}"
+
+
+def _of_mismatches(result: VerifyResult) -> Iterator[str]:
+    for found in result.mismatches:
+        where = f"{found['partition']}: " if found["partition"] else ""
+        yield f"{where}{found['what']}: original {found['original']}, Delta {found['delta']}"
+    if (more := result.mismatch_count - len(result.mismatches)) > 0:
+        yield f"{more:,} more differences"
+
+
+def _of_vacuum(result: VacuumResult) -> Iterator[str]:
+    if result.dry_run:
+        yield f"A dry run: {len(result.orphaned_files):,} files of {result.orphaned_bytes:,} bytes would be deleted"
+    else:
+        yield f"{len(result.deleted_files):,} files of {result.deleted_bytes:,} bytes were deleted"
+
+
+def _of_rollback(result: RollbackResult) -> Iterator[str]:
+    if result.log_moved_to:
+        yield f"The log lies at {result.log_moved_to} now"
+    if result.dropped:
+        yield f"Dropped from the catalog: {', '.join(result.dropped)}"
+    if result.restored:
+        yield f"As it was in the catalog again: {', '.join(result.restored)}"
+    if result.lost_versions:
+        yield f"Versions of other writers that are lost: {', '.join(map(str, result.lost_versions))}"
+    if result.files_moved_aside:
+        yield f"{result.files_moved_aside:,} files that Delta wrote were moved aside"
 
 
 #: What to do when the list of a table's files is wrong or missing.
@@ -103,18 +237,22 @@ def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None)
     return "Fix what the error names, then clear this table's task. Trying again alone does not help."
 
 
-def build_report(outcomes: Iterable[TableOutcome], *, title: str, run: Mapping[str, str]) -> dict[str, Any]:
+def build_report(
+    outcomes: Iterable[TableOutcome], *, title: str, run: Mapping[str, str], action: ReportedAction = "convert"
+) -> dict[str, Any]:
     """The report of a run, ready for JSON: failures first, then by name.
 
     Of several outcomes of one table the last one counts. ``run`` is shown as it is, such as its ``dag_id``,
-    ``run_id``, ``started`` and ``ended``. Files, bytes and rows are those of the tables that are Delta tables now.
+    ``run_id``, ``started`` and ``ended``. Files, bytes and rows are those of the tables that are what the action is run
+    for: Delta tables now, or convertible.
     """
     by_table = {outcome.table: outcome for outcome in outcomes}
     tables = sorted(by_table.values(), key=lambda outcome: (outcome.status not in FAILURES, outcome.table))
     counts: Counter[str] = Counter(outcome.status for outcome in tables)
-    done = [outcome for outcome in tables if outcome.status in DONE]
+    done = [outcome for outcome in tables if outcome.status in GOALS[action]]
     return {
         "title": title,
+        "action": action,
         "run": {name: redacted_text(value) for name, value in run.items()},
         "totals": {
             "tables": len(tables),

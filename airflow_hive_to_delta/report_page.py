@@ -9,7 +9,7 @@ from hashlib import sha256
 from html import escape
 from typing import Any
 
-from airflow_hive_to_delta.report import DONE, FAILURES, STATUSES
+from airflow_hive_to_delta.report import DONE, FAILURES, GOALS, STATUSES
 
 
 def render_html(report: Mapping[str, Any]) -> str:
@@ -43,7 +43,43 @@ _WORDS = {
     "failed": "Failed",
     "skipped": "Skipped",
     "not_run": "Not run",
+    "convertible": "Convertible",
+    "converted_earlier": "Converted earlier",
+    "synced": "Synced",
+    "unchanged": "Unchanged",
+    "already_synced": "Already synced",
+    "verified": "Verified",
+    "vacuumed": "Vacuumed",
+    "cut_over": "Cut over",
+    "already_cut_over": "Already cut over",
+    "rolled_back": "Rolled back",
+    "not_delta": "Not Delta",
 }
+# Statuses in the colour of another one, which means the same in another action.
+_TONES = {
+    "converted_earlier": "already_delta",
+    "synced": "converted",
+    "unchanged": "already_delta",
+    "already_synced": "registered",
+    "verified": "converted",
+    "vacuumed": "converted",
+    "cut_over": "converted",
+    "already_cut_over": "already_delta",
+    "rolled_back": "converted",
+    "not_delta": "skipped",
+}
+# What an action makes of a table that it succeeds with, and the card that counts them.
+_GOALS = {
+    "convert": ("ready in Delta", "In Delta", "ready to read"),
+    "cut_over": ("cut over to Delta", "Cut over", "under the old name"),
+    "plan": ("convertible", "Convertible", "without a copy"),
+    "rollback": ("back in Hive", "In Hive", "as before"),
+    "sync": ("in step with Hive", "In step", "with Hive"),
+    "vacuum": ("vacuumed", "Vacuumed", "of files that Delta removed"),
+    "verify": ("equal to the original", "Verified", "equal to the original"),
+}
+# Statuses of tables whose rows should be known.
+_COUNTED = frozenset({"converted", "already_delta", "registered", "verified"})
 _CHART_TABLES = 30
 # Beyond this ratio of the largest to the smallest, small bars would vanish on a linear scale.
 _LINEAR_SPREAD = 100
@@ -58,13 +94,21 @@ def _headline(report: Mapping[str, Any]) -> Iterator[str]:
     counts = report["totals"]["by_status"]
     total = report["totals"]["tables"]
     failed = sum(counts[status] for status in FAILURES)
-    done = sum(counts[status] for status in DONE)
-    if failed:
-        verdict = f"{failed:,} of {_tables(total)} failed or did not run. {done:,} ready in Delta."
+    done = sum(counts[status] for status in GOALS[report["action"]])
+    goal, *_ = _GOALS[report["action"]]
+    if not total:
+        verdict = "The run found no table."
+    elif report["action"] == "plan":
+        unseen = f" {failed:,} could not be looked at." if failed else ""
+        already = sum(counts[status] for status in DONE)
+        verdict = f"{done:,} of {_tables(total)} can be converted."
+        verdict += f" {already:,} in Delta already.{unseen}" if already else unseen
+    elif failed:
+        verdict = f"{failed:,} of {_tables(total)} failed or did not run. {done:,} {goal}."
     elif done < total:
-        verdict = f"No table failed. {done:,} of {_tables(total)} ready in Delta."
+        verdict = f"No table failed. {done:,} of {_tables(total)} {goal}."
     else:
-        verdict = f"Every table is ready in Delta: {done:,} of {total:,}." if total else "The run found no table."
+        verdict = f"Every table is {goal}: {done:,} of {total:,}."
     yield f'<p class="verdict {"bad" if failed else "good"}">{verdict}</p>\n'
     if report["run"]:
         pairs = (f"<div><dt>{_label(n)}</dt><dd>{escape(str(v))}</dd></div>" for n, v in report["run"].items())
@@ -74,15 +118,19 @@ def _headline(report: Mapping[str, Any]) -> Iterator[str]:
 def _cards(report: Mapping[str, Any]) -> Iterator[str]:
     totals = report["totals"]
     counts = totals["by_status"]
-    uncounted = any(t["row_count"] is None for t in report["tables"] if t["status"] in DONE)
+    goals = GOALS[report["action"]]
+    uncounted = any(t["row_count"] is None for t in report["tables"] if t["status"] in goals)
     failed = sum(counts[status] for status in FAILURES)
+    _, name, detail = _GOALS[report["action"]]
+    rows = f"{totals['rows']:,}{' or more' if uncounted else ''}"
+    copied = ", none copied" if report["action"] in ("convert", "plan") else ""
     cards = [
         ("Tables", f"{totals['tables']:,}", "found in this run", ""),
-        ("In Delta", f"{sum(counts[status] for status in DONE):,}", "ready to read", "ok"),
+        (name, f"{sum(counts[status] for status in goals):,}", detail, "ok"),
         ("Failed", f"{failed:,}", "or did not run", "bad" if failed else ""),
-        ("Files", _short(totals["files"]), f"{totals['files']:,}, none copied", ""),
+        ("Files", _short(totals["files"]), f"{totals['files']:,}{copied}", ""),
         ("Data", _bytes(totals["bytes"]), f"{totals['bytes']:,} bytes", ""),
-        ("Rows", _short(totals["rows"]), f"{totals['rows']:,}{' or more' if uncounted else ''}", ""),
+        *([("Rows", _short(totals["rows"]), rows, "")] if report["action"] in ("convert", "verify") else []),
         ("Work", _seconds(totals["seconds"]), "summed over the tables", ""),
     ]
     yield '<section aria-label="Totals">\n<ul class="cards">\n'
@@ -177,10 +225,10 @@ def _table(tables: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _measures(table: Mapping[str, Any]) -> Iterator[str]:
     """The cells of files, bytes, rows and time; empty where a table did not get so far."""
     files, size, rows, time = (table[key] for key in ("file_count", "byte_count", "row_count", "duration_seconds"))
-    done = table["status"] in DONE
+    done = table["status"] in DONE or table["status"] == "convertible"
     yield f"<td>{files:,}" if files or done else "<td>"
     yield f'<td><data value="{size}" title="{size:,} bytes">{_bytes(size)}</data>' if size or done else "<td>"
-    unknown = '<data value="-1">unknown</data>' if done else ""
+    unknown = '<data value="-1">unknown</data>' if table["status"] in _COUNTED else ""
     yield f"<td>{unknown if rows is None else format(rows, ',')}"
     yield f'<td><data value="{time}">{_seconds(time)}</data>' if time else "<td>"
 
@@ -254,11 +302,12 @@ _WIDTHS = (11.5, 19.5, 15.5, 5.5, 7, 10, 7.5)
 _STYLE = """
 :root { color-scheme: light dark; --page: #f4f6f9; --card: #fff; --text: #17202e; --dim: #5a6679; --line: #e1e6ee;
   --track: #edf1f6; --size: #2f6fde; --time: #cf7a10; --converted: #14754a; --already_delta: #2860c8;
-  --registered: #0a7474; --refused: #965900; --failed: #c62836; --skipped: #5d697c; --not_run: #9333a8; }
+  --registered: #0a7474; --refused: #965900; --failed: #c62836; --skipped: #5d697c; --not_run: #9333a8;
+  --convertible: #5a45c9; }
 @media screen and (prefers-color-scheme: dark) { :root { --page: #0e131b; --card: #171e29; --text: #e6ebf3;
   --dim: #98a5b9; --line: #283243; --track: #212a38; --size: #5b95f5; --time: #f0a848; --converted: #3fc380;
   --already_delta: #6fa3f7; --registered: #35c2c2; --refused: #e5a23c; --failed: #ff6b76; --skipped: #94a1b5;
-  --not_run: #cd83dc; } }
+  --not_run: #cd83dc; --convertible: #a795ff; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1480px; padding: 36px 32px 64px; background: var(--page); color: var(--text);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif; }
@@ -316,7 +365,11 @@ th[aria-sort=ascending] button::after { content: " ↑"; } th[aria-sort=descendi
   td, th { padding: 4px 6px; } tr, .chart g { break-inside: avoid; } .scroll { overflow: visible; } }
 """
 _STYLE = _STYLE.replace(
-    "@STATUSES@", "\n".join(f".{status} {{ --tone: var(--{status}); fill: var(--{status}); }}" for status in STATUSES)
+    "@STATUSES@",
+    "\n".join(
+        f".{status} {{ --tone: var(--{_TONES.get(status, status)}); fill: var(--{_TONES.get(status, status)}); }}"
+        for status in STATUSES
+    ),
 ).replace(
     # A browser lays out ten thousand rows much faster when the widths are given.
     "@WIDTHS@",

@@ -21,17 +21,35 @@ import pytest
 from PIL import Image
 
 from airflow_hive_to_delta import ConversionResult
-from airflow_hive_to_delta.report import STATUSES, TableOutcome, build_report, failed_tables
+from airflow_hive_to_delta.core.models import (
+    CutOverResult,
+    RollbackResult,
+    SyncResult,
+    TablePlan,
+    VacuumResult,
+    VerifyResult,
+)
+from airflow_hive_to_delta.report import (
+    FAILURES,
+    GOALS,
+    RESULTS,
+    STATUSES,
+    TableOutcome,
+    build_report,
+    failed_tables,
+)
 from airflow_hive_to_delta.report_page import render_html
 from tests.conftest import PROJECT
 from tests.test_layers import imported_by
 
 RUN = {"dag_id": "migrate", "run_id": "manual__1"}
 HOSTILE = "<script>alert(1)</script>"
+#: What can become of a table in a run that converts.
+CONVERSION = ["converted", "already_delta", "registered", "refused", "failed", "skipped", "not_run"]
 
 
 def outcomes() -> list[TableOutcome]:
-    """One table of every status, one of them with a name that wants to be markup."""
+    """One table of every status of a conversion, one of them with a name that wants to be markup."""
     return [
         TableOutcome("sales.orders", "converted", "main.sales.orders", 1_200, 5 * 10**9, 42_000_000, 61.0, version=0),
         TableOutcome("sales.items", "converted", "main.sales.items", 30, 80_000, 900, 4.5, notes=["A note"]),
@@ -65,7 +83,7 @@ def test_totals_are_of_the_tables_that_are_delta_now_and_times_of_all() -> None:
     totals = build_report([*outcomes(), failed], title="", run={})["totals"]
     assert totals == {
         "tables": 9,
-        "by_status": {**dict.fromkeys(STATUSES, 1), "converted": 2, "failed": 2},
+        "by_status": {**dict.fromkeys(STATUSES, 0), **dict.fromkeys(CONVERSION, 1), "converted": 2, "failed": 2},
         "files": 1_238,
         "bytes": 5_010_080_000,
         "rows": 42_000_970,
@@ -98,6 +116,156 @@ def test_an_outcome_takes_over_a_conversion_result() -> None:
     assert TableOutcome.of_result(result.to_dict()) == TableOutcome(
         "d.t", "converted", "c.d.t", 2, 30, 4, 1.5, "s3://b/t", 0, ["x"], ["n", "m"]
     )
+
+
+def plan_outcomes() -> list[TableOutcome]:
+    plans = [
+        TablePlan(
+            "sales.orders", "convertible", "s3://b/orders", None, 1_200, 5 * 10**9, 1_500, 3,
+            features=["typeWidening"], unreadable_by=["delta-rs and DuckDB: absolute paths"], notes=["A note"],
+        ),
+        TablePlan("sales.items", "convertible", "s3://b/items", None, 30, 80_000),
+        TablePlan("sales.old", "converted", "s3://b/old", 4, 3),
+        TablePlan("sales.theirs", "already_delta", "s3://b/theirs", 7),
+        TablePlan("sales.odd", "refused", schema_conflicts=["id does not fit", HOSTILE], error="id does not fit"),
+        TablePlan("sales.denied", "failed", error="AccessDenied", retryable=False),
+    ]  # fmt: skip
+    return [TableOutcome.of_plan(plan.to_dict()) for plan in plans]
+
+
+def test_an_outcome_takes_over_a_plan_and_says_what_is_wrong_once() -> None:
+    orders, items, old, theirs, odd, denied = plan_outcomes()
+    assert orders == TableOutcome(
+        "sales.orders", "convertible", "", 1_200, 5 * 10**9, None, 0.0, "s3://b/orders", None, ["typeWidening"],
+        [
+            "Partitions: 1,500, 3 with files outside the table's location",
+            "Not readable by delta-rs and DuckDB: absolute paths",
+            "A note",
+        ],
+    )  # fmt: skip
+    assert items.notes == []
+    assert [(outcome.status, outcome.version) for outcome in (old, theirs)] == [
+        ("converted_earlier", 4), ("already_delta", 7),
+    ]  # fmt: skip
+    assert (odd.status, odd.error, odd.notes) == ("refused", "id does not fit", [f"Schema conflict: {HOSTILE}"])
+    assert (denied.status, denied.retryable) == ("failed", False)
+
+
+def test_a_plan_has_a_report_of_its_own() -> None:
+    made = build_report(plan_outcomes(), title="Plan", run=RUN, action="plan")
+    assert made["totals"]["files"] == 1_230
+    assert failed_tables(made) == ["sales.denied"]
+    page = render_html(made)
+    assert "2 of 6 tables can be converted. 2 in Delta already. 1 could not be looked at." in page
+    assert HOSTILE not in page
+    assert "Not readable by delta-rs and DuckDB: absolute paths" in page
+    assert ">Converted earlier<" in page
+    assert "unknown" not in page.partition("sales.<wbr>orders")[2].partition("</tr>")[0], "a plan counts no rows"
+    refused = [TableOutcome("a.b", "refused", error="ORC")]
+    assert "0 of 1 table can be converted." in render_html(build_report(refused, title="", run={}, action="plan"))
+
+
+@pytest.mark.parametrize(
+    ("action", "result", "expected"),
+    [
+        (
+            "verify",
+            VerifyResult("d.t", "s3://b/t", "counts", True, 3, 4, 50, 6, duration_seconds=1.5),
+            TableOutcome("d.t", "verified", "", 4, 50, 6, 1.5, "s3://b/t", 3),
+        ),
+        (
+            "verify",
+            VerifyResult(
+                "d.t", "s3://b/t", "full", False, mismatch_count=3,
+                mismatches=[
+                    {"partition": "p=1", "what": "rows", "original": 5, "delta": 4},
+                    {"partition": "", "what": "files", "original": 2, "delta": 1},
+                ],
+            ),
+            TableOutcome(
+                "d.t", "failed", location="s3://b/t", error="The Delta table differs from its original",
+                notes=["p=1: rows: original 5, Delta 4", "files: original 2, Delta 1", "1 more differences"],
+            ),
+        ),
+        (
+            "sync",
+            SyncResult("d.t", "s3://b/t", True, "synced", 5, 2, 7, 1, 800, 90, ["n"]),
+            TableOutcome(
+                "d.t", "synced", "", 7, 800, location="s3://b/t", version=5, notes=["7 files added, 1 removed", "n"]
+            ),
+        ),
+        (
+            "sync",
+            SyncResult("d.t", "s3://b/t", True, "unchanged", 5),
+            TableOutcome("d.t", "unchanged", location="s3://b/t", version=5),
+        ),
+        (
+            "vacuum",
+            VacuumResult("d.t", ["s3://o/1", "s3://o/2"], orphaned_bytes=3_000, notes=["1 is too young"]),
+            TableOutcome(
+                "d.t", "vacuumed", "", 2, 3_000,
+                notes=["A dry run: 2 files of 3,000 bytes would be deleted", "1 is too young"],
+            ),
+        ),
+        (
+            "vacuum",
+            VacuumResult("d.t", ["a"], ["a"], 9, 9, False, error="lost", retryable=True),
+            TableOutcome(
+                "d.t", "failed", "", 1, 9, notes=["1 files of 9 bytes were deleted"], error="lost", retryable=True
+            ),
+        ),
+        (
+            "rollback",
+            RollbackResult("d.t", "s3://b/t", True, "rolled_back", "s3://b/t/.x", ["c.t"], ["d.t"], [1, 2], 3),
+            TableOutcome(
+                "d.t", "rolled_back", location="s3://b/t",
+                notes=[
+                    "The log lies at s3://b/t/.x now", "Dropped from the catalog: c.t",
+                    "As it was in the catalog again: d.t", "Versions of other writers that are lost: 1, 2",
+                    "3 files that Delta wrote were moved aside",
+                ],
+            ),
+        ),
+        (
+            "cut_over",
+            CutOverResult("d.t", "s3://b/t", True, "already_cut_over", 1, "s3://b/t/old.json"),
+            TableOutcome(
+                "d.t", "already_cut_over", location="s3://b/t", version=1,
+                notes=["The old definition is kept at s3://b/t/old.json"],
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_an_outcome_takes_over_the_result_of_every_action(action: Any, result: Any, expected: TableOutcome) -> None:
+    assert TableOutcome.of_result(result.to_dict(), action) == expected
+
+
+def test_a_result_is_taken_for_that_of_the_action_only() -> None:
+    with pytest.raises(ValueError, match="action is 'list', expected one of convert, "):
+        TableOutcome.of_result({}, "list")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="ConversionResult has no level"):
+        TableOutcome.of_result(VerifyResult("d.t", "s3://b/t", "full", True).to_dict())
+
+
+@pytest.mark.parametrize(
+    ("action", "statuses", "headline"),
+    [
+        ("convert", ["converted", "verified"], "Every table is ready in Delta: 2 of 2."),
+        ("convert", ["converted", "rolled_back"], "No table failed. 1 of 2 tables ready in Delta."),
+        ("plan", ["convertible"], "1 of 1 table can be converted."),
+        ("sync", ["synced", "unchanged", "already_synced"], "Every table is in step with Hive: 3 of 3."),
+        ("sync", ["synced", "failed"], "1 of 2 tables failed or did not run. 1 in step with Hive."),
+        ("verify", ["verified"], "Every table is equal to the original: 1 of 1."),
+        ("vacuum", ["vacuumed", "skipped"], "No table failed. 1 of 2 tables vacuumed."),
+        ("rollback", ["rolled_back", "not_delta"], "Every table is back in Hive: 2 of 2."),
+        ("cut_over", ["cut_over", "already_cut_over"], "Every table is cut over to Delta: 2 of 2."),
+    ],
+)
+def test_the_headline_fits_the_action(action: Any, statuses: list[Any], headline: str) -> None:
+    tables = [TableOutcome(f"d.t{number}", status) for number, status in enumerate(statuses)]
+    page = render_html(build_report(tables, title="", run={}, action=action))
+    assert f">{headline}</p>" in page
+    assert GOALS.keys() == RESULTS.keys()
 
 
 @pytest.mark.parametrize(
@@ -344,7 +512,7 @@ def drawn(browser: Browser, names: list[str]) -> dict[str, int]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_draws_the_chart_and_every_status(browser: Browser, page: Path, scheme: str) -> None:
     browser.open(page, scheme)
-    pixels = drawn(browser, ["size", "time", *STATUSES])
+    pixels = drawn(browser, ["size", "time", *CONVERSION])
     assert min(pixels["size"], pixels["time"]) > 5_000, "bars, of which the longest has 300 by 16 units"
     # A dot in the legend, a dot in each row, and a part of the bar above them.
     assert {status: count for status, count in pixels.items() if count < 500} == {}
@@ -352,6 +520,21 @@ def test_a_browser_draws_the_chart_and_every_status(browser: Browser, page: Path
     assert drawn(browser, ["size", "time", "refused", "not_run"]) == dict.fromkeys(
         ["size", "time", "refused", "not_run"], 0
     ), "the colours were theirs"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_status_of_every_action_has_a_word_and_a_colour(browser: Browser, page: Path, scheme: str) -> None:
+    tables = [TableOutcome(f"d.{status}", status) for status in STATUSES]  # type: ignore[arg-type]
+    page.write_text(render_html(build_report(tables, title="", run={})))
+    browser.open(page, scheme)
+    colour = "getComputedStyle(pill).color"
+    found = browser.evaluate(f"[...document.querySelectorAll('tbody .pill')].map(pill => [pill.innerText, {colour}])")
+    assert len({word for word, _ in found}) == len(found) == len(STATUSES)
+    text = browser.evaluate("getComputedStyle(document.body).color")
+    assert [word for word, drawn_in in found if drawn_in == text] == []
+    failed = {drawn_in for word, drawn_in in found if word in ("Failed", "Not run")}
+    assert [word for word, drawn_in in found if drawn_in in failed] == ["Failed", "Not run"]
+    assert len(failed) == len(FAILURES)
 
 
 def test_a_browser_shows_a_row_and_two_bars_for_each_table(browser: Browser, page: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.delta_log import action_line, add_action
-from airflow_hive_to_delta.core.errors import PartitionError, PermanentError
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PartitionError, PermanentError, TransientError
 from airflow_hive_to_delta.core.partitions import normalise, partition_folders, values_from_path
 from airflow_hive_to_delta.core.paths import (
     Location,
@@ -27,13 +27,14 @@ from airflow_hive_to_delta.core.statistics import StatisticsWriter, TableLeaf
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.models import ConversionOptions
 
-#: What is known of a file once it was described. ``error`` is null unless the file cannot be part of the table.
+#: What is known of a file once it was described. ``error`` is null unless the file cannot be part of the table,
+#: and ``error_kind`` names its class.
 #: ``layout`` names the file's own schema, whose text ``file_schema`` at least one file of each layout and task has.
 #: ``key`` and ``folder_keys`` are filled where Spark's own reader describes the files.
 DESCRIBED_SCHEMA = (
     "path string, size bigint, modification_time bigint, add_path string, partition_values string, rows bigint, "
     "layout string, file_schema string, leaf_statistics string, key string, folder_keys string, "
-    "error string, retryable boolean"
+    "error string, error_kind string, retryable boolean"
 )
 DESCRIBED_ARROW = pa.schema(
     [
@@ -49,6 +50,7 @@ DESCRIBED_ARROW = pa.schema(
         ("key", pa.string()),
         ("folder_keys", pa.string()),
         ("error", pa.string()),
+        ("error_kind", pa.string()),
         ("retryable", pa.bool_()),
     ]
 )
@@ -74,6 +76,15 @@ class Placed:
     partition_values: dict[str, str | None] | None
     #: Keys of the ``key=value`` folders of a file in a table without partition columns.
     folder_keys: list[str]
+
+
+def error_row(error: HiveToDeltaError) -> dict[str, Any]:
+    """What a described file says of the error that keeps it out of the table."""
+    return {
+        "error": str(error),
+        "error_kind": type(error).__name__,
+        "retryable": isinstance(error, TransientError),
+    }
 
 
 class Placer:

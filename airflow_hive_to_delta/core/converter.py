@@ -20,7 +20,7 @@ from airflow_hive_to_delta.core import catalog, delta_log
 from airflow_hive_to_delta.core.checkpoint import write_checkpoint
 from airflow_hive_to_delta.core.entries import write_actions, write_adds
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, UnsupportedTableError
-from airflow_hive_to_delta.core.examine import checked_root, examined, partition_types_of
+from airflow_hive_to_delta.core.examine import checked_log, checked_root, examined, partition_types_of
 from airflow_hive_to_delta.core.listing import Listing, check_files_df, files_as_df
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ConversionResult, TableInfo
 from airflow_hive_to_delta.core.parallel import Progress, run_parallel
@@ -132,14 +132,9 @@ def _convert_one(
     partition_types = partition_types_of(table, options)
     storage = storage_for(root, spark, options)
     registered = target is None or catalog.check_target(spark, target, root, options)
-    state = delta_log.log_state(storage, root)
+    state = checked_log(table, root, storage)
     if state.exists:
         result = _finish_existing(spark, table, root, storage, state, target, registered, options)
-    elif table.format == "delta":
-        raise PermanentError(
-            f"{table.qualified_name} is a Delta table in its catalog, but {root} holds no Delta log. "
-            "Correct its location, or restore the log"
-        )
     else:
         result = _convert_files(spark, table, list_files(), root, storage, partition_types, target, options)
     return replace(result, duration_seconds=round(time.monotonic() - started, 3))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_hive_to_delta.core import scan
-from airflow_hive_to_delta.core.adds import DESCRIBED_SCHEMA, check_folder_keys
-from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, TransientError, spark_call
+from airflow_hive_to_delta.core.adds import DESCRIBED_SCHEMA, check_folder_keys, error_row
+from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError, spark_call
 from airflow_hive_to_delta.core.footers import FooterReader
 from airflow_hive_to_delta.core.schema_merge import Evidence, TableSchema
 
@@ -43,12 +43,13 @@ _TOTALS = pa.schema(
         ("evidence", pa.string()),
         ("errors", pa.int64()),
         ("error", pa.string()),
+        ("error_kind", pa.string()),
         ("retryable", pa.bool_()),
     ]
 )
 _TOTALS_SCHEMA = (
     "files bigint, bytes bigint, absolute bigint, layout string, file_schema string, evidence string, "
-    "errors bigint, error string, retryable boolean"
+    "errors bigint, error string, error_kind string, retryable boolean"
 )
 
 
@@ -126,7 +127,7 @@ class EvidenceMerger:
                 try:
                     mine = Evidence.of_file(json.loads(row["file_schema"]), row["path"])
                 except SchemaError as error:
-                    row |= {"errors": row["files"], "error": str(error), "retryable": False}
+                    row |= {"errors": row["files"], **error_row(error)}
                     continue
                 evidence = mine if evidence is None else evidence.merge(mine)
             yield pa.RecordBatch.from_pylist(rows, schema=_TOTALS)
@@ -139,7 +140,7 @@ def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
     """One pass over the files: counts, errors, and the columns of all of them merged."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    error = F.struct("retryable", "path", "error")
+    error = F.struct("retryable", "path", "error", "error_kind")
     groups = frame.groupBy("layout").agg(
         F.max("file_schema").alias("file_schema"),
         F.count("*").alias("files"),
@@ -150,7 +151,7 @@ def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
         # False sorts first: an error that no retry can help is told before one that it may.
         F.min(F.when(F.col("error").isNotNull(), error)).alias("first"),
     )
-    said = groups.select(*groups.columns[:-1], "first.error", "first.retryable")
+    said = groups.select(*groups.columns[:-1], "first.error", "first.error_kind", "first.retryable")
     merged = said.mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA)
     layouts: dict[str, str] = {}
     evidence: Evidence | None = None
@@ -162,14 +163,13 @@ def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
         if row.file_schema is not None:
             layouts[row.layout] = row.file_schema
         if row.error is not None:
-            failures.append((row.retryable, row.error))
+            failures.append((row.retryable, row.error, row.error_kind))
         if row.evidence is not None:
             mine = Evidence.from_json(row.evidence)
             evidence = mine if evidence is None else evidence.merge(mine)
     if failures:
-        retryable, first = min(failures)
-        kind = TransientError if retryable else PermanentError
-        raise kind(first if errors == 1 else f"{first} ({errors} of {files} files cannot be part of the table)")
+        _, first, kind = min(failures)
+        raise KINDS[kind](first if errors == 1 else f"{first} ({errors} of {files} files cannot be part of the table)")
     return DescribedFiles(frame, files, size, absolute, evidence, layouts, scanned)
 
 

@@ -52,6 +52,15 @@ class MissingError(PermanentError):
     """Something that must be there is not: a file, a bucket, a database."""
 
 
+#: By the name that an error found on an executor carries to the driver.
+KINDS: dict[str, type[HiveToDeltaError]] = {
+    kind.__name__: kind
+    for kind in (
+        *(PermanentError, UnsupportedTableError, SchemaError, PartitionError, AccessDeniedError, MissingError),
+        TransientError,
+    )
+}
+
 _DENIED = {"AccessDenied", "AccessDeniedException", "403", "Forbidden", "InvalidAccessKeyId",
            "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException",
            "AllAccessDisabled", "KMS.DisabledException"}  # fmt: skip

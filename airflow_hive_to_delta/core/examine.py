@@ -15,13 +15,14 @@ from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, UnsupportedTableError
 from airflow_hive_to_delta.core.partitions import check_zone, is_partition_type
 from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location
-from airflow_hive_to_delta.core.schema import build_delta_schema_from_glue, parse_hive_type
-from airflow_hive_to_delta.core.schema_merge import TableSchema, resolve
+from airflow_hive_to_delta.core.schema import build_delta_schema_from_glue, parse_hive_type, struct_of
+from airflow_hive_to_delta.core.schema_merge import Evidence, TableSchema, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
+    from airflow_hive_to_delta.core.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,17 @@ def checked_root(table: TableInfo, options: ConversionOptions) -> Location:
     root = parse_location(table.location, f"the location of {table.qualified_name}")
     check_allowed(root, options.allowed_roots)
     return root
+
+
+def checked_log(table: TableInfo, root: Location, storage: Storage) -> delta_log.LogState:
+    """The state of the table's log. Raises when its catalog has it as a Delta table, and there is no log."""
+    state = delta_log.log_state(storage, root)
+    if table.format == "delta" and not state.exists:
+        raise PermanentError(
+            f"{table.qualified_name} is a Delta table in its catalog, but {root} holds no Delta log. "
+            "Correct its location, or restore the log"
+        )
+    return state
 
 
 def partition_types_of(table: TableInfo, options: ConversionOptions) -> dict[str, str]:
@@ -77,26 +89,54 @@ def examined(
     """
     declared = declared_schema(table)
     with describe_files(spark, files, root, partition_types, options) as described:
-        schema = resolve(
-            described.evidence,
-            declared,
-            partition_types,
-            type_widening=options.type_widening,
-            allow_name_case_conflict=options.allow_name_case_conflict,
-            binary_as_string=options.binary_as_string,
-            ntz_as_timestamp=options.ntz_as_timestamp,
-        )
-        configuration = _configuration(schema, options)
-        yield Examined(
-            files=described,
-            schema=schema,
-            configuration=configuration,
-            protocol=delta_log.protocol_action(schema.features),
-            metadata=delta_log.metadata_action(
-                schema.schema, list(partition_types), configuration=configuration, description=table.comment
-            ),
-            notes=[*schema.notes, *_notes(described, partition_types, options)],
-        )
+        yield examine(table, declared, described, partition_types, options)
+
+
+def examine(
+    table: TableInfo,
+    declared: Mapping[str, Any] | None,
+    described: DescribedFiles,
+    partition_types: dict[str, str],
+    options: ConversionOptions,
+) -> Examined:
+    """The Delta table that the described files would be.
+
+    :param declared: the table's :func:`declared_schema`.
+    :raises SchemaError: the catalog and the files do not fit together; :func:`schema_conflicts` tells all of it.
+    """
+    schema = _resolved(described.evidence, declared, partition_types, options)
+    configuration = _configuration(schema, options)
+    return Examined(
+        files=described,
+        schema=schema,
+        configuration=configuration,
+        protocol=delta_log.protocol_action(schema.features),
+        metadata=delta_log.metadata_action(
+            schema.schema, list(partition_types), configuration=configuration, description=table.comment
+        ),
+        notes=[*schema.notes, *_notes(described, partition_types, options)],
+    )
+
+
+def schema_conflicts(
+    declared: Mapping[str, Any] | None,
+    evidence: Evidence | None,
+    partition_types: Mapping[str, str],
+    options: ConversionOptions,
+) -> list[str]:
+    """The first conflict of every column, where :func:`examine` raises for one. Empty when each fits by itself."""
+    conflicts = []
+    partition_keys = {name.lower() for name in partition_types}
+    catalog = None if declared is None else {column["name"].lower(): column for column in declared["fields"]}
+    for key, seen in sorted(evidence.fields.items() if evidence else ()):
+        if key in partition_keys or (catalog is not None and key not in catalog):
+            continue
+        column = None if catalog is None else struct_of([catalog[key]])
+        try:
+            _resolved(Evidence(fields={key: seen}), column, {}, options)
+        except SchemaError as error:
+            conflicts.append(str(error))
+    return conflicts
 
 
 def declared_schema(table: TableInfo) -> dict[str, Any] | None:
@@ -112,6 +152,23 @@ def declared_schema(table: TableInfo) -> dict[str, Any] | None:
         for key in table.partition_keys
     ]
     return build_delta_schema_from_glue([*table.columns, *partitions])
+
+
+def _resolved(
+    evidence: Evidence | None,
+    declared: Mapping[str, Any] | None,
+    partition_types: Mapping[str, str],
+    options: ConversionOptions,
+) -> TableSchema:
+    return resolve(
+        evidence,
+        declared,
+        partition_types,
+        type_widening=options.type_widening,
+        allow_name_case_conflict=options.allow_name_case_conflict,
+        binary_as_string=options.binary_as_string,
+        ntz_as_timestamp=options.ntz_as_timestamp,
+    )
 
 
 def _configuration(schema: TableSchema, options: ConversionOptions) -> dict[str, str]:

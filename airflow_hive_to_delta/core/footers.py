@@ -20,13 +20,12 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from airflow_hive_to_delta.core import aws
-from airflow_hive_to_delta.core.adds import DESCRIBED_ARROW, Placer, check_folder_keys
+from airflow_hive_to_delta.core.adds import DESCRIBED_ARROW, Placer, check_folder_keys, error_row
 from airflow_hive_to_delta.core.errors import (
     HiveToDeltaError,
     MissingError,
     PermanentError,
     SchemaError,
-    TransientError,
     aws_call,
 )
 from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, parse_location
@@ -92,9 +91,9 @@ class FooterReader:
             if self.options.stats == "footer":
                 row["leaf_statistics"] = json.dumps(leaf_statistics(metadata, layout, tail))
         except HiveToDeltaError as error:
-            row |= {"error": str(error), "retryable": isinstance(error, TransientError)}
+            row |= error_row(error)
         except UnicodeDecodeError as error:
-            row |= {"error": f"The footer of {row['path']} has a name that is not UTF-8: {error}", "retryable": False}
+            row |= error_row(SchemaError(f"The footer of {row['path']} has a name that is not UTF-8: {error}"))
         return row
 
     def _layout(self, schema: pq.ParquetSchema, path: str) -> Layout:

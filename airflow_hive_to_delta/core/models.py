@@ -235,8 +235,12 @@ class TablePlan(_Document):
     source_table: str
     status: PlanStatus
     location: str = ""
+    #: The version of the Delta table that is there already.
+    version: int | None = None
+    #: Of a table that was converted earlier: the files that it had then.
     file_count: int = 0
     byte_count: int = 0
+    #: Partitions that have files; 0 for a table without partition columns.
     partition_count: int = 0
     #: Partitions with files outside the table's location.
     external_partition_count: int = 0
@@ -252,6 +256,11 @@ class TablePlan(_Document):
     #: Whether trying again may help; None when there was no error.
     retryable: bool | None = None
     duration_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"{self.source_table}: {self.status}: {self.error}"
+        return f"{self.source_table}: {self.status}, {self.file_count} files, {self.byte_count} bytes"
 
 
 VerifyLevel = Literal["counts", "full"]

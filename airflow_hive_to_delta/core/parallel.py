@@ -104,12 +104,13 @@ class Progress:
 
             self._bar = tqdm(total=total, unit="table", file=sys.stderr)
 
-    def done(self, result: ConversionResult | Exception) -> None:
-        """One table has ended."""
+    def done(self, result: object) -> None:
+        """One table has ended, with its result or an exception."""
         self._done += 1
         if not self._shown:
             return
-        seconds = f" ({result.duration_seconds:.1f} s)" if isinstance(result, ConversionResult) else ""
+        took = getattr(result, "duration_seconds", None)
+        seconds = "" if took is None else f" ({took:.1f} s)"
         # One line, though the text of an error may have several.
         line = f"[{self._done}/{self._total}] {' '.join(str(result).split())}{seconds}"
         if self._bar is None:

@@ -18,8 +18,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from airflow_hive_to_delta.core.adds import DESCRIBED_ARROW, Placer
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, SchemaError, TransientError, spark_call
+from airflow_hive_to_delta.core.adds import DESCRIBED_ARROW, Placer, error_row
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, SchemaError, spark_call
 from airflow_hive_to_delta.core.paths import Location, parse_location
 from airflow_hive_to_delta.core.schema import build_delta_schema_from_spark
 from airflow_hive_to_delta.core.schema_merge import Evidence
@@ -76,7 +76,7 @@ class FilePlacer:
         try:
             placed = placer.place(file)
         except HiveToDeltaError as error:
-            return row | {"error": str(error), "retryable": isinstance(error, TransientError)}
+            return row | error_row(error)
         if placed is None:
             return None
         row["add_path"] = placed.add_path
