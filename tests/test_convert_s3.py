@@ -150,7 +150,8 @@ def test_rules_40_to_43_only_data_files_of_known_partitions_count(lake: Lake) ->
     original = lake.table({"id": "bigint"}, {"p": "string"}, [([p], f"{lake.location()}/p={p}") for p in ("1", "2")])
     before = lake.objects()
     assert lake.convert().file_count == 2
-    assert set(lake.objects()) - set(before) == {f"{lake.bucket}/t/_delta_log/{0:020d}.json"}
+    log = f"{lake.bucket}/t/_delta_log"
+    assert set(lake.objects()) - set(before) == {f"{log}/{0:020d}.json", f"{log}/_hive_to_delta/source.json"}
     assert lake.objects().items() >= before.items(), "no data file is touched"
     assert sorted(map(tuple, delta_at(lake.spark, lake.location()).collect())) == [(1, "1"), (2, "1")]
     assert_same(lake.spark, original.where("id = 1"), delta_at(lake.spark, lake.location()).where("id = 1"))
@@ -406,7 +407,7 @@ def test_rule_54_one_partition_that_may_not_be_listed_fails_the_table(lake: Lake
     assert lake.objects() == before
 
 
-def test_rule_2_the_only_write_is_one_conditional_put_after_all_checks(lake: Lake, on_send: Any) -> None:
+def test_rule_2_the_only_writes_are_conditional_puts_after_all_checks(lake: Lake, on_send: Any) -> None:
     sent: list[tuple[str, str, Any]] = []
 
     def remember(request: Any, event_name: str, **_: Any) -> None:
@@ -420,7 +421,8 @@ def test_rule_2_the_only_write_is_one_conditional_put_after_all_checks(lake: Lak
         call for call in sent if call[1] and call[0] not in ("ListObjectsV2", "GetObject", "HeadObject", "HeadBucket")
     ]
     assert [(operation, url.rpartition("/")[2], condition) for operation, url, condition in writes] == [
-        ("PutObject", f"{0:020d}.json", b"*")
+        ("PutObject", f"{0:020d}.json", b"*"),
+        ("PutObject", "source.json", b"*"),
     ]
 
 
@@ -451,8 +453,10 @@ def test_rule_2_of_many_converters_on_s3_one_commits_and_the_others_report_the_s
         assert sorted(result.status == "converted" for result in results) == [False] * (converters - 1) + [True]
         assert {(result.target_table, result.version) for result in results} == {(f"{'.'.join(target)}.t", 0)}
         (won,) = (result for result in results if result.status == "converted")
-        assert [key for key in lake.objects() if "_delta_log/" in key and not key.endswith("/")] == [
-            f"{lake.bucket}/t/_delta_log/{0:020d}.json"
+        written = [key for key in lake.objects() if "_delta_log/" in key and not key.endswith("/")]
+        assert [key for key in written if "/registrations/" not in key] == [
+            f"{lake.bucket}/t/_delta_log/{0:020d}.json",
+            f"{lake.bucket}/t/_delta_log/_hive_to_delta/source.json",
         ]
         assert won.file_count == 1
         assert_same(lake.spark, original, lake.spark.table(won.target_table))

@@ -25,6 +25,7 @@ from airflow_hive_to_delta.core.listing import Listing, check_files_df, files_as
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ConversionResult, TableInfo
 from airflow_hive_to_delta.core.parallel import Progress, run_parallel
 from airflow_hive_to_delta.core.paths import Location, parse_location, redacted
+from airflow_hive_to_delta.core.records import Records
 from airflow_hive_to_delta.core.storage import Storage, storage_for
 from airflow_hive_to_delta.core.target_names import same_target, tables_by_target, target_key, with_target_names
 
@@ -170,9 +171,12 @@ def _convert_files(
         state = delta_log.log_state(storage, root)
         registered = target is None or catalog.check_target(spark, target, root, options)
         return _finish_existing(spark, table, root, storage, state, target, registered, options)
+    records = Records(storage, root)
+    records.keep_source(table)
     if described.file_count > options.checkpoint_over_files:
         write_checkpoint(storage, root, 0)
     if target is not None:
+        records.keep_registration(target, options.region)
         catalog.register(spark, target, root, schema.schema, columns, table.comment, options)
     return ConversionResult(
         source_table=table.qualified_name,
@@ -206,10 +210,14 @@ def _finish_existing(
     made = False
     same_table = state.ours and state.catalog_table in (None, table.qualified_name)
     if same_table:
+        records = Records(storage, root)
+        if table.format != "delta" and records.source() is None:
+            records.keep_source(table)
         if state.version == 0 and not state.has_checkpoint and (state.file_count or 0) > options.checkpoint_over_files:
             write_checkpoint(storage, root, 0)
         if target is not None and not registered:
             metadata = delta_log.read_metadata(storage, root)
+            records.keep_registration(target, options.region)
             made = catalog.register(
                 spark, target, root, metadata.schema, metadata.partition_columns, metadata.description, options
             )

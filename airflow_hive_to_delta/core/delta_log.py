@@ -181,6 +181,73 @@ def metadata_action(
     return {"metaData": {key: value for key, value in metadata.items() if value is not None}}
 
 
+def changed_metadata_action(
+    metadata: Metadata, schema: Mapping[str, Any], partition_columns: Sequence[str], configuration: Mapping[str, str]
+) -> dict[str, Any]:
+    """The ``metaData`` of a table that is there, with another schema and other properties. All else stays (rule 9)."""
+    action = metadata_action(
+        schema,
+        partition_columns,
+        description=metadata.description,
+        name=metadata.name,
+        table_id=metadata.id,
+        created_time=metadata.created_time,
+    )
+    action["metaData"]["configuration"] = dict(configuration)
+    return action
+
+
+def sync_commit_info(
+    *,
+    output_mode: str,
+    app_id: str,
+    run_version: int,
+    added: int,
+    removed: int,
+    txn_id: str,
+    in_commit_timestamp: Mapping[str, int],
+) -> dict[str, Any]:
+    """The ``commitInfo`` of a sync; the values of its parameters are JSON in strings (rule 7)."""
+    return {
+        "commitInfo": {
+            **in_commit_timestamp,
+            "timestamp": _now(),
+            "operation": "STREAMING UPDATE",
+            "operationParameters": {
+                "outputMode": output_mode.capitalize(),
+                "queryId": app_id,
+                "epochId": str(run_version),
+            },
+            "isolationLevel": "Serializable",
+            "isBlindAppend": False,
+            "operationMetrics": {"numAddedFiles": str(added), "numRemovedFiles": str(removed)},
+            "engineInfo": ENGINE_INFO,
+            "txnId": txn_id,
+        }
+    }
+
+
+def txn_action(app_id: str, version: int) -> dict[str, Any]:
+    """The ``txn`` by which a run that comes twice is known (rule 8)."""
+    return {"txn": {"appId": app_id, "version": version, "lastUpdated": _now()}}
+
+
+def remove_action(
+    path: str,
+    partition_values: Mapping[str, str | None] | None,
+    size: int | None,
+    deletion_vector: Mapping[str, Any] | None,
+    deletion_timestamp: int,
+) -> dict[str, Any]:
+    """The ``remove`` of one file. ``path`` is byte for byte that of its add, and so is the deletion vector."""
+    remove: dict[str, Any] = {"path": path, "deletionTimestamp": deletion_timestamp, "dataChange": True}
+    if partition_values is not None and size is not None:
+        remove |= {"extendedFileMetadata": True, "partitionValues": dict(partition_values), "size": size}
+    if deletion_vector is not None:
+        remove["deletionVector"] = {key: value for key, value in deletion_vector.items() if value is not None}
+    return {"remove": remove}
+
+
 def add_action(
     path: str,
     partition_values: Mapping[str, str | None],

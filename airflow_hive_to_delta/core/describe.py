@@ -22,6 +22,7 @@ from airflow_hive_to_delta.core.schema_merge import Evidence, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from airflow_hive_to_delta.core.models import ConversionOptions
     from airflow_hive_to_delta.core.paths import Location
@@ -77,6 +78,11 @@ class DescribedFiles:
         batch_size = _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_SCAN)
         return scan.with_statistics(spark, self.frame, schema.schema, leaves, batch_size)
 
+    def read(self, spark: SparkSession, schema: StructType, options: ConversionOptions) -> Iterator[DataFrame]:
+        """The rows of the files, read by Spark into a schema: a DataFrame for each batch of files."""
+        batch_size = _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_SCAN)
+        return scan.read_batches(spark, self.frame, schema, batch_size)
+
     def refuse_duplicates(self) -> None:
         """Raise, naming paths that were listed twice (rule 4)."""
         twice = self.frame.groupBy("add_path").count().where("count > 1").limit(3).collect()
@@ -94,7 +100,7 @@ def describe_files(
 ) -> Iterator[DescribedFiles]:
     """Describe a DataFrame in FILES_SCHEMA. Raises for the first file that cannot be part of the table."""
     scanned = options.stats == "scan"
-    with _persisted(files) as listed:
+    with persisted(files) as listed:
         batch_size = (
             _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
             if options.stats == "none"
@@ -104,7 +110,7 @@ def describe_files(
             tasks = max(-(-listed.count() // batch_size), 1)
         describe = scan.FilePlacer if scanned else FooterReader
         placed = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
-        with _persisted(placed) as frame:
+        with persisted(placed) as frame:
             with spark_call(f"Describing the files of {root}"):
                 described = _totalled(frame, scanned=scanned)
             if scanned and described.file_count:
@@ -189,7 +195,7 @@ def _batch_size(spark: SparkSession, chosen: int | None, setting: str, otherwise
 
 
 @contextmanager
-def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
     """Keep a DataFrame while it is used, so that no file is read twice. Serverless platforms cannot and read again."""
     from pyspark.errors import PySparkException
 

@@ -197,6 +197,11 @@ def resolve(
     return table
 
 
+def needs_column_mapping(schema: DeltaType) -> bool:
+    """Whether a name in it is one that Delta takes only with column mapping (rule 11)."""
+    return any(_SPECIAL.intersection(column["name"]) for _, column in walk_fields(schema))
+
+
 # Names with these need column mapping (rule 11).
 _SPECIAL = frozenset(" ,;{}()\n\t=")
 

@@ -1,0 +1,373 @@
+"""What Hive jobs have written since the conversion, brought into the Delta table: :func:`sync_table`.
+
+    list -> compare with the log and the ledger -> describe what is new -> resolve the schema -> commit
+
+As one transaction: new, replaced and dropped files in one entry, with a ``txn`` by which the same run twice changes
+nothing (rule 8). Only a file that was replaced under its name needs an entry before it, which removes the old one: one
+entry cannot hold a remove and an add of the same path (rules 4 and 48). Every check comes before the first of them, and
+a crash between the two leaves the file to be added by the next call.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import IO, TYPE_CHECKING, Any
+
+from airflow_hive_to_delta.core import delta_log
+from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files, persisted
+from airflow_hive_to_delta.core.entries import write_actions, write_adds
+from airflow_hive_to_delta.core.errors import (
+    PermanentError,
+    SchemaError,
+    TransientError,
+    UnsupportedTableError,
+    spark_call,
+)
+from airflow_hive_to_delta.core.examine import checked_root, declared_schema, examined, partition_types_of
+from airflow_hive_to_delta.core.ledger import ledger_of
+from airflow_hive_to_delta.core.listing import Listing, files_as_df
+from airflow_hive_to_delta.core.models import ConversionOptions, OutputMode, SyncResult, TableInfo
+from airflow_hive_to_delta.core.paths import Location
+from airflow_hive_to_delta.core.records import Records
+from airflow_hive_to_delta.core.snapshot import Snapshot, snapshot_of
+from airflow_hive_to_delta.core.storage import Storage, storage_for
+from airflow_hive_to_delta.core.sync_diff import Differences, differences
+from airflow_hive_to_delta.core.sync_schema import (
+    SyncedSchema,
+    fits_without_overwrite,
+    overwritten_schema,
+    physical_partition_types,
+    synced_schema,
+)
+from airflow_hive_to_delta.core.writable import check_writable, in_commit_timestamp
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+#: How often a sync that others were faster than looks again.
+_TRIES = 10
+_MODES = ("append", "complete")
+
+
+def sync_table(
+    spark: SparkSession,
+    table: TableInfo,
+    listing: Listing,
+    *,
+    output_mode: OutputMode = "append",
+    merge_schema: bool = False,
+    overwrite_schema: bool = False,
+    run_version: int | None = None,
+    accept_conflicts: bool = False,
+    allow_forgotten_entries: bool = False,
+    options: ConversionOptions | None = None,
+) -> SyncResult:
+    """Bring what has changed in a Hive table into the Delta table that was made of it.
+
+    What Delta itself has deleted or rewritten stays as Delta left it.
+
+    :param table: the Hive table, as discovery finds it now.
+    :param listing: finds its files as they are now.
+    :param output_mode: ``append`` adds new files and leaves those that Hive has dropped; it refuses partitions that
+        Hive has written anew, whose rows would be there twice. ``complete`` mirrors what Hive has replaced and dropped.
+    :param merge_schema: take over columns that Hive has got, and types that it has made wider.
+    :param overwrite_schema: take over Hive's columns whatever they were before, by adding every file anew. Only with
+        ``complete``.
+    :param run_version: the number of this run, larger for every later one: a run whose number, or a larger one, was
+        committed before changes nothing. When not given, this is a new run.
+    :param accept_conflicts: add files that Hive has written anew after Delta had deleted or rewritten rows of them.
+        What Delta kept of their old rows stays.
+    :param allow_forgotten_entries: go on though entries of the log are gone that no sync has seen.
+    :raises PermanentError: nothing was written.
+    :raises TransientError: trying again may help; others kept committing, or the storage did not answer.
+    """
+    started = time.monotonic()
+    options = options or ConversionOptions()
+    if output_mode not in _MODES:
+        raise PermanentError(f"output_mode is {output_mode!r}, expected one of {', '.join(_MODES)}")
+    if overwrite_schema and output_mode != "complete":
+        raise PermanentError("overwrite_schema=True goes with output_mode='complete' only: it adds every file anew")
+    root = checked_root(table, options)
+    if table.format == "delta":
+        raise UnsupportedTableError(
+            f"{table.qualified_name} is a Delta table in its catalog: it was cut over, so there is no Hive table any "
+            "more to sync from. Take it out of the sync"
+        )
+    asked = _Asked(output_mode, merge_schema, overwrite_schema, run_version, accept_conflicts, allow_forgotten_entries)
+    storage = storage_for(root, spark, options)
+    known = _check_ours(table, storage, root)
+    with spark_call(f"Listing the files of {table.qualified_name}"):
+        listed = files_as_df(spark, listing, table, options)
+    with persisted(listed) as files:
+        for _ in range(_TRIES):
+            snapshot = snapshot_of(spark, storage, root)
+            result = _sync_once(snapshot, table, files, asked, known, options)
+            if result is not None:
+                return replace(result, duration_seconds=round(time.monotonic() - started, 3))
+            logger.info("%s: another writer was faster; comparing again", table.qualified_name)
+    raise TransientError(
+        f"{table.qualified_name} at {root}: in each of {_TRIES} tries another writer was faster. Try again later"
+    )
+
+
+def app_id_of(snapshot: Snapshot) -> str:
+    """The application id of a table's syncs in its log."""
+    return f"{delta_log.DISTRIBUTION}-sync-{snapshot.metadata.id}"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the caller of a sync wants."""
+
+    output_mode: OutputMode
+    merge_schema: bool
+    overwrite_schema: bool
+    run_version: int | None
+    accept_conflicts: bool
+    allow_forgotten_entries: bool
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What a sync is about to commit."""
+
+    #: Kinds of :class:`Differences` whose live files are removed, in an entry before, or in the same one.
+    removed_before: frozenset[str]
+    removed: frozenset[str]
+    added: frozenset[str]
+
+
+def _check_ours(table: TableInfo, storage: Storage, root: Location) -> frozenset[str]:
+    """Refuse a log that is not of this table's conversion; the columns that the table had then."""
+    kept = Records(storage, root).source()
+    state = delta_log.log_state(storage, root)
+    if not state.exists:
+        raise PermanentError(
+            f"{table.qualified_name} is not converted yet: {root} holds no Delta log. Convert it first"
+        )
+    of = kept.qualified_name if kept else state.catalog_table
+    if kept is None and not state.ours:
+        raise UnsupportedTableError(
+            f"The Delta log at {root} was not made by a conversion of this package, so nobody knows which of its files "
+            "are Hive's. Load new files of Hive with Delta's own writers"
+        )
+    if of is not None and table.source != "none" and of != table.qualified_name:
+        raise UnsupportedTableError(
+            f"The Delta log at {root} was made of {of}, not of {table.qualified_name}. Sync that table"
+        )
+    return frozenset(column["Name"].lower() for column in (kept.columns or ())) if kept else frozenset()
+
+
+def _sync_once(
+    snapshot: Snapshot,
+    table: TableInfo,
+    files: DataFrame,
+    asked: _Asked,
+    known: Collection[str],
+    options: ConversionOptions,
+) -> SyncResult | None:
+    """One try against one version of the table. None: another writer was faster."""
+    app_id = app_id_of(snapshot)
+    last = snapshot.transactions.get(app_id)
+    run_version = (last or 0) + 1 if asked.run_version is None else asked.run_version
+    result = SyncResult(table.qualified_name, str(snapshot.root), True, "unchanged", snapshot.version, run_version)
+    if last is not None and last >= run_version:
+        word = f"Run {run_version} was committed before" if last == run_version else f"The later run {last} was before"
+        return replace(result, status="already_synced", notes=[f"{word}: nothing was changed"])
+    check_writable(snapshot, removes=False)
+    ledger = ledger_of(snapshot)
+    if not asked.allow_forgotten_entries:
+        ledger.check_whole(f"{table.qualified_name} cannot be synced")
+    declared = declared_schema(table)
+    overwrite = asked.overwrite_schema and not fits_without_overwrite(snapshot, declared, table.partition_keys)
+    partition_types = _partition_types(snapshot, table, options, overwrite=overwrite)
+    with differences(snapshot, ledger, files, partition_types, options) as found:
+        change, notes = _change(table, found, asked, overwrite=overwrite)
+        removes = found.count(*change.removed_before, *change.removed)
+        adds = found.count(*change.added)
+        if removes:
+            check_writable(snapshot, removes=True)
+        with _described(snapshot, table, files, found, change, partition_types, overwrite, options) as (new, schema):
+            if schema is None:
+                schema = synced_schema(
+                    snapshot, declared, new.evidence, known, options, merge=asked.merge_schema or asked.overwrite_schema
+                )
+            if not (adds or removes or schema.actions):
+                ledger.keep()
+                return replace(result, notes=[*notes, *schema.notes])
+            columns = list(partition_types)
+            committed = _commit(snapshot, found, change, new, schema, columns, app_id, run_version, asked, options)
+    if committed is None:
+        return None
+    ledger_of(snapshot_of(snapshot.spark, snapshot.storage, snapshot.root)).keep()
+    return replace(
+        result,
+        status="synced",
+        version=committed,
+        num_added_files=adds,
+        num_removed_files=removes,
+        added_bytes=found.size_in_hive(*change.added),
+        removed_bytes=found.size_in_log(*change.removed_before, *change.removed),
+        notes=[*notes, *schema.notes],
+    )
+
+
+def _partition_types(
+    snapshot: Snapshot, table: TableInfo, options: ConversionOptions, *, overwrite: bool
+) -> dict[str, str]:
+    """The types by which partition values are read: the Delta table's own, unless its schema is overwritten."""
+    if overwrite:
+        return partition_types_of(table, options)
+    types = physical_partition_types(snapshot.metadata)
+    if [key.lower() for key in table.partition_keys] != [name.lower() for name in types]:
+        raise SchemaError(
+            f"{table.qualified_name} is partitioned by {', '.join(table.partition_keys) or 'nothing'} in Hive now, and "
+            f"by {', '.join(types) or 'nothing'} in Delta. Pass overwrite_schema=True with output_mode='complete' to "
+            "take over Hive's partition columns"
+        )
+    return types
+
+
+def _change(table: TableInfo, found: Differences, asked: _Asked, *, overwrite: bool) -> tuple[_Change, list[str]]:
+    """What is to be committed, and what people should know; raises for what this mode cannot do."""
+    name = table.qualified_name
+    notes = []
+    if found.count("conflict") and not asked.accept_conflicts:
+        raise PermanentError(
+            f"{name}: Hive has written {found.count('conflict')} file(s) anew after Delta had deleted or rewritten "
+            f"rows of them: {found.some('conflict')}. Which rows are right only people know: delete the old ones from the "
+            "Delta table, then pass accept_conflicts=True, which adds the files as they are now"
+        )
+    new = {"new", *(("conflict",) if found.count("conflict") else ())}
+    if asked.output_mode == "append":
+        if found.count("replaced", "lost"):
+            raise PermanentError(
+                f"{name}: {found.count('replaced', 'lost')} file(s) of the Delta table were rewritten or deleted by "
+                f"Hive under their names: {found.some('replaced', 'lost')}. Appending cannot mend that: pass "
+                "output_mode='complete', which mirrors what Hive has done"
+            )
+        if partitions := found.rewritten_partitions():
+            raise PermanentError(
+                f"{name}: Hive has dropped files of the partition(s) {', '.join(partitions)} and written others there, "
+                "so appending these could double rows. Pass output_mode='complete', which mirrors what Hive has done"
+            )
+        if found.count("gone"):
+            stay = f"{found.count('gone')} file(s) that Hive has no more stay in the Delta table"
+            notes.append(f"{stay}: append only adds")
+        return _Change(frozenset(), frozenset(), frozenset(new)), notes
+    if found.count("lost"):
+        notes.append(
+            f"{found.count('lost')} file(s) that Delta had written were deleted with Hive's own, as INSERT OVERWRITE "
+            f"does with all that lies in a folder, and are removed from the log: {found.some('lost')}"
+        )
+    if not overwrite:
+        return _Change(frozenset({"replaced"}), frozenset({"gone", "lost"}), frozenset({"replaced", *new})), notes
+    if found.count("delta", "taken", "lost"):
+        raise SchemaError(
+            f"{name}: overwrite_schema=True adds every file of Hive anew, but Delta has written to this table, and its "
+            "writes would be lost. Roll the table back and convert it again, or change the columns in Delta"
+        )
+    every = frozenset({"replaced", "same"})
+    return _Change(every, frozenset({"gone", "lost"}), frozenset({*every, *new})), notes
+
+
+@contextmanager
+def _described(
+    snapshot: Snapshot,
+    table: TableInfo,
+    files: DataFrame,
+    found: Differences,
+    change: _Change,
+    partition_types: dict[str, str],
+    overwrite: bool,
+    options: ConversionOptions,
+) -> Iterator[tuple[DescribedFiles, SyncedSchema | None]]:
+    """The files to add, described; and the schema where it is overwritten by what they and Hive's catalog say."""
+    spark, root = snapshot.spark, snapshot.root
+    chosen = found.of(change.added).selectExpr("h_path AS path")
+    added = files.join(chosen, "path", "left_semi")
+    if overwrite:
+        with examined(spark, table, added, root, partition_types, options) as whole:
+            schema = overwritten_schema(snapshot, whole.schema, list(partition_types))
+            yield whole.files, schema
+        return
+    with describe_files(spark, added, root, partition_types, options) as described:
+        yield described, None
+
+
+def _commit(
+    snapshot: Snapshot,
+    found: Differences,
+    change: _Change,
+    new: DescribedFiles,
+    schema: SyncedSchema,
+    partition_columns: list[str],
+    app_id: str,
+    run_version: int,
+    asked: _Asked,
+    options: ConversionOptions,
+) -> int | None:
+    """Write the entries. The version that was committed; None when another writer was faster."""
+    expected = found.count(*change.added)
+    if new.file_count != expected:
+        raise TransientError(f"{new.file_count} files were described of {expected} to add; list the files again")
+    now = time.time_ns() // 1_000_000
+    before = found.count(*change.removed_before)
+
+    def info(added: int, removed: int, step: int) -> tuple[str, dict[str, Any]]:
+        txn_id = str(uuid.uuid4())
+        stamp = in_commit_timestamp(snapshot, now + step)
+        said = delta_log.sync_commit_info(
+            output_mode=asked.output_mode,
+            app_id=app_id,
+            run_version=run_version,
+            added=added,
+            removed=removed,
+            txn_id=txn_id,
+            in_commit_timestamp=stamp,
+        )
+        return txn_id, said
+
+    with tempfile.TemporaryFile() as entry:
+        removed = found.count(*change.removed)
+        txn_id, said = info(expected, removed, 1 if before else 0)
+        write_actions(entry, [said, *schema.actions, delta_log.txn_action(app_id, run_version)])
+        _write_removes(entry, found, change.removed, now)
+        doing = f"Collecting the add actions of {snapshot.root}"
+        write_adds(
+            snapshot.spark, entry, new, schema.physical, partition_columns, schema.configuration, options, doing=doing
+        )
+        version = snapshot.version + 1
+        if before:
+            with tempfile.TemporaryFile() as first:
+                first_id, first_said = info(0, before, 0)
+                write_actions(first, [first_said])
+                _write_removes(first, found, change.removed_before, now)
+                if not delta_log.commit(snapshot.storage, snapshot.root, version, first, first_id):
+                    return None
+            version += 1
+        return version if delta_log.commit(snapshot.storage, snapshot.root, version, entry, txn_id) else None
+
+
+def _write_removes(entry: IO[bytes], found: Differences, kinds: Collection[str], now: int) -> None:
+    if not found.count(*kinds):
+        return
+    rows = found.of(kinds).select("l_path", "l_values", "l_size", "l_vector")
+    with spark_call("Collecting the files to remove"):
+        write_actions(
+            entry,
+            (
+                delta_log.remove_action(
+                    row.l_path, row.l_values, row.l_size, row.l_vector.asDict() if row.l_vector else None, now
+                )
+                for row in rows.toLocalIterator()
+            ),
+        )

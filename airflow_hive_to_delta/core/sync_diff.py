@@ -1,0 +1,180 @@
+"""What has changed in Hive since the last sync: its files now, against the log's and all that the log ever held.
+
+A difference of sets, never of times (rule 46): a file that was copied or came late has an old time. What Delta has
+deleted or rewritten stays Delta's, though the file still lies in Hive's folder (rule 47).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_hive_to_delta.core.adds import DESCRIBED_SCHEMA
+from airflow_hive_to_delta.core.describe import persisted
+from airflow_hive_to_delta.core.errors import KINDS, PermanentError, spark_call
+from airflow_hive_to_delta.core.scan import FilePlacer
+from airflow_hive_to_delta.core.sql import sql_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from airflow_hive_to_delta.core.ledger import Ledger
+    from airflow_hive_to_delta.core.models import ConversionOptions
+    from airflow_hive_to_delta.core.snapshot import Snapshot
+
+#: What can be said of a file:
+#:
+#: - ``new``: Hive has it, and the log has not, nor had it ever; or Hive had dropped it and has it again.
+#: - ``same``: Hive's, and live as it is.
+#: - ``replaced``: Hive's and live, but with another size, time or partition.
+#: - ``gone``: Hive's and live, and Hive has it no more.
+#: - ``taken``: Hive's, and Delta has deleted or rewritten it since: its rows are Delta's affair.
+#: - ``conflict``: the same, and Hive has written it anew after that.
+#: - ``delta``: a file that Delta wrote.
+#: - ``lost``: a live file that Delta wrote, and that is gone from a folder which Hive has written to.
+_KIND = """
+CASE WHEN h_path IS NOT NULL AND l_path IS NOT NULL THEN
+    CASE WHEN hive IS NULL THEN 'delta' WHEN {same_live} THEN 'same' ELSE 'replaced' END
+WHEN h_path IS NOT NULL THEN
+    CASE WHEN hive AND {same_seen} THEN 'taken' WHEN hive THEN 'conflict' WHEN NOT hive THEN 'new'
+         WHEN delta OR tombstone THEN 'delta' ELSE 'new' END
+WHEN l_path IS NOT NULL THEN CASE WHEN hive THEN 'gone' ELSE 'delta' END
+ELSE CASE WHEN hive THEN 'taken' ELSE 'past' END END
+"""
+# A storage may tell a time to the second only, or not at all.
+_SAME_TIME = """
+(h_time IS NULL OR {time} IS NULL OR {time} = 0 OR h_time = {time}
+ OR ((h_time % 1000 = 0 OR {time} % 1000 = 0) AND h_time div 1000 = {time} div 1000))
+"""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Every file that Hive or the log knows, with what is to be said of it."""
+
+    #: ``key``, ``kind``, ``partition``; of Hive's file ``h_path``, ``h_size``, ``h_time``; of the log's ``l_path``,
+    #: ``l_values``, ``l_size``, ``l_vector``.
+    frame: DataFrame
+    #: Files of each kind, their bytes in Hive, and their bytes by the log.
+    totals: dict[str, tuple[int, int, int]]
+
+    def count(self, *kinds: str) -> int:
+        return self._sum(kinds, 0)
+
+    def size_in_hive(self, *kinds: str) -> int:
+        return self._sum(kinds, 1)
+
+    def size_in_log(self, *kinds: str) -> int:
+        return self._sum(kinds, 2)
+
+    def _sum(self, kinds: Collection[str], which: int) -> int:
+        return sum(self.totals[kind][which] for kind in kinds if kind in self.totals)
+
+    def of(self, kinds: Collection[str]) -> DataFrame:
+        return self.frame.where(self.frame["kind"].isin(list(kinds)))
+
+    def some(self, *kinds: str) -> str:
+        """A few of the files, for a message."""
+        rows = self.of(kinds).selectExpr("coalesce(h_path, key) AS path").orderBy("path").limit(3).collect()
+        more = self.count(*kinds) - len(rows)
+        return ", ".join(row.path for row in rows) + (f" and {more} more" if more else "")
+
+    def rewritten_partitions(self) -> list[str]:
+        """Partitions that lost files and got others: a few of those that Hive has written anew."""
+        if not (self.count("new") and self.count("gone")):
+            return []
+        from pyspark.sql import functions as F  # noqa: N812
+
+        found = (
+            self.of(("new", "gone"))
+            .groupBy("partition")
+            .agg(F.count_distinct("kind").alias("kinds"))
+            .where("kinds = 2")
+            .orderBy("partition")
+            .limit(5)
+        )
+        return [row.partition for row in found.collect()]
+
+
+@contextmanager
+def differences(
+    snapshot: Snapshot, ledger: Ledger, files: DataFrame, partition_types: dict[str, str], options: ConversionOptions
+) -> Iterator[Differences]:
+    """Compare Hive's files (FILES_SCHEMA) with the table. The answer is kept in Spark while the block runs."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    placed = files.mapInArrow(FilePlacer(str(snapshot.root), partition_types, options), DESCRIBED_SCHEMA)
+    with persisted(placed) as hives:
+        doing = f"Comparing the files of {snapshot.root} with its log"
+        with spark_call(doing):
+            _refuse_unplaced(hives)
+        hive = hives.select(
+            "key",
+            F.col("path").alias("h_path"),
+            F.col("size").alias("h_size"),
+            F.col("modification_time").alias("h_time"),
+            F.from_json("partition_values", "map<string,string>").alias("h_values"),
+        )
+        live = snapshot.files.select(
+            "key",
+            F.col("path").alias("l_path"),
+            F.col("size").alias("l_size"),
+            F.col("modification_time").alias("l_time"),
+            F.col("partition_values").alias("l_values"),
+            F.col("deletion_vector").alias("l_vector"),
+        )
+        tombs = snapshot.removed.select("key").distinct().withColumn("tombstone", F.lit(True))
+        joined = (
+            hive.join(live, "key", "full_outer").join(ledger.files(), "key", "full_outer").join(tombs, "key", "left")
+        )
+        values = {name: _value("h_values", name) for name in partition_types}
+        same_values = [f"{value} <=> nullif({_value('l_values', name)}, '')" for name, value in values.items()]
+        same_live = " AND ".join(["h_size = l_size", _SAME_TIME.format(time="l_time"), *same_values])
+        same_seen = f"h_size = hive_size AND {_SAME_TIME.format(time='hive_time')}"
+        partition = ", ".join(
+            f"concat({sql_literal(name + '=')}, coalesce({value}, {_value('l_values', name)}, 'null'))"
+            for name, value in values.items()
+        )
+        told = joined.selectExpr(
+            *("key", "h_path", "h_size", "h_time", "l_path", "l_values", "l_size", "l_vector"),
+            f"{_KIND.format(same_live=same_live, same_seen=same_seen)} AS kind",
+            f"concat_ws('/', {partition}) AS partition" if partition else "'the table' AS partition",
+        )
+        with persisted(_with_lost(told)) as frame:
+            totals = frame.groupBy("kind").agg(F.count("*"), F.sum("h_size"), F.sum("l_size"))
+            with spark_call(doing):
+                rows = totals.collect()
+            yield Differences(frame, {kind: (files, hive or 0, log or 0) for kind, files, hive, log in rows})
+
+
+def _with_lost(told: DataFrame) -> DataFrame:
+    """Tell Delta's live files that are gone: those missing from a folder in which Hive has files now."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    folder = F.regexp_extract("key", "^(.*)/[^/]*$", 1)
+    listed = (
+        told.where("h_path IS NOT NULL").select(folder.alias("folder")).distinct().withColumn("listed", F.lit(True))
+    )
+    missing = (F.col("kind") == "delta") & F.col("h_path").isNull() & F.col("l_path").isNotNull() & F.col("listed")
+    found = told.withColumn("folder", folder).join(listed, "folder", "left")
+    return found.withColumn("kind", F.when(missing, "lost").otherwise(F.col("kind"))).drop("folder", "listed")
+
+
+def _refuse_unplaced(placed: DataFrame) -> None:
+    """Refuse files that cannot be part of the table, and files that are listed twice (rule 4)."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    error = F.min(F.when(F.col("error").isNotNull(), F.struct("retryable", "path", "error", "error_kind")))
+    row = placed.agg(error.alias("first"), F.count("key") > F.count_distinct("key")).first()
+    assert row is not None
+    if row.first is not None:
+        raise KINDS[row.first.error_kind](row.first.error)
+    if row[1]:
+        twice = placed.groupBy("key").count().where("count > 1").orderBy("key").first()
+        raise PermanentError(f"The list of files has {twice and twice.key} more than once. List each file once")
+
+
+def _value(column: str, name: str) -> str:
+    return f"try_element_at({column}, {sql_literal(name)})"
