@@ -23,6 +23,7 @@ from airflow_hive_to_delta import (
     convert_table,
 )
 from airflow_hive_to_delta.core.session import local_session_conf
+from airflow_hive_to_delta.core.sink import DeltaSink
 from tests.oracle import delta_at
 from tests.tables import convert_folder, files_of, snapshot, write_parquet
 
@@ -101,6 +102,7 @@ def client(address: str, folder: str) -> None:
         assert found.where("Id = 2").count() == 1
     _refuse(spark, Path(folder) / "refused")
     _convert_catalog(spark)
+    _stream(spark, Path(folder))
     spark.stop()
     print("all is well")
 
@@ -112,6 +114,23 @@ def _refuse(spark, root: Path) -> None:
     with pytest.raises(PermanentError, match="g is not a Parquet file"):
         convert_table(spark, files_of(spark, root), str(root), None, None, None)
     assert snapshot(root) == before
+
+
+def _stream(spark, folder: Path) -> None:
+    """A sink goes to the server with its query. There no query tells its id."""
+    write_parquet(folder / "t" / "f", {"id": [1]})
+    convert_folder(spark, folder / "t")
+    path = str(folder / "t")
+    with pytest.raises(PermanentError, match=r"over Spark Connect, which does not tell the id\. Pass .*txnAppId"):
+        DeltaSink(path).add_batch(0, spark.range(1))
+    write_parquet(folder / "source" / "f", {"id": [2, 3]})
+    for checkpoint in ("one", "two"):
+        query = (
+            spark.readStream.schema("id long").parquet(str(folder / "source")).writeStream.trigger(availableNow=True)
+        )
+        query = query.foreachBatch(DeltaSink(path, options={"txnAppId": "orders"}))
+        query.option("checkpointLocation", str(folder / checkpoint)).start().awaitTermination()
+        assert sorted(row.id for row in delta_at(spark, path).collect()) == [1, 2, 3]
 
 
 def _convert_catalog(spark) -> None:

@@ -1,6 +1,7 @@
 """The embedded Spark: a session on this machine with Delta Lake and S3, for users without a cluster.
 
-A real cluster has its own jars and settings; nothing else in the core asks for these.
+A real cluster has its own jars and settings; nothing else in the core asks for these. And what only a session with a
+JVM can tell: the streaming query that is running.
 """
 
 from __future__ import annotations
@@ -69,6 +70,20 @@ def local_session(
     for key, value in {**local_session_conf(memory=memory), **(conf or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def streaming_query_id(spark: SparkSession) -> str | None:
+    """The id of the streaming query whose batch this thread is writing, the same after a restart from its checkpoint.
+
+    None outside of ``foreachBatch``, and where the session does not tell: Spark Connect and Databricks serverless.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        found: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    except (AttributeError, PySparkException):
+        return None
+    return found
 
 
 def _s3a_from_environment() -> dict[str, str]:
