@@ -261,7 +261,9 @@ def _change(table: TableInfo, found: Differences, asked: _Asked, *, overwrite: b
             )
         if found.count("gone"):
             stay = f"{found.count('gone')} file(s) that Hive has no more stay in the Delta table"
-            notes.append(f"{stay}: append only adds")
+            notes.append(
+                f"{stay}: append only adds. If they were deleted, it cannot be read before output_mode='complete'"
+            )
         return _Change(frozenset(), frozenset(), frozenset(new)), notes
     if found.count("lost"):
         notes.append(
