@@ -1,16 +1,17 @@
 """Registering a converted table under a name: in a SQL catalog (Unity Catalog, Hive metastore) or in AWS Glue.
 
 A catalog only points at the table; everything about the table is in its log. So a name that points at the same place
-already is fine, and one that points anywhere else is never touched.
+already is fine, and one that points anywhere else is never touched. Dropping a name takes away the name and nothing
+else.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from airflow_hive_to_delta.core import aws
 from airflow_hive_to_delta.core.errors import (
@@ -68,14 +69,13 @@ def check_target(spark: SparkSession, target: Target, root: Location, options: C
 
     :raises PermanentError: the name is taken by something else. Meant to be asked before anything is written.
     """
-    found = _glue_table(target, root, options) if target.kind == "glue" else _sql_table(spark, target)
+    found = _registered(spark, target, root, options)
     if found is None:
         return False
-    provider, location = found
-    if provider != "delta" or not _same_place(location, root):
+    if not found.is_delta_at(root):
         raise PermanentError(
-            f"{target.name} exists: {provider or 'no table'} at {location or 'no location'}; expected a Delta table at "
-            f"{root}, or nothing of that name. Choose another target, or drop that one"
+            f"{target.name} exists: {found.provider or 'no table'} at {found.location or 'no location'}; expected a "
+            f"Delta table at {root}, or nothing of that name. Choose another target, or drop that one"
         )
     return True
 
@@ -107,113 +107,31 @@ def register(
     return True
 
 
-_SESSION_NAMES = re.compile(r"[A-Za-z0-9_]+")
-#: What Unity Catalog takes.
-_OTHER_NAMES = re.compile(r"[^\x00-\x20./\x7f]+")
-_NOT_THERE = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}
+def unregister(spark: SparkSession, target: Target, root: Location, options: ConversionOptions) -> bool:
+    """Drop a name that is a Delta table at this place. False: it is not, and whatever it is stays. Safe to call again.
 
-
-def _given(*names: str | None) -> list[str]:
-    return [name for name in names if name is not None]
-
-
-def _same_place(location: str, root: Location) -> bool:
-    try:
-        return parse_location(location).place == root.place
-    except PermanentError:  # no location at all, or one that no table of ours can have
+    :raises PermanentError: the catalog would delete the files with the name.
+    """
+    found = _registered(spark, target, root, options)
+    if found is None or not found.is_delta_at(root):
         return False
-
-
-def _sql_table(spark: SparkSession, target: Target) -> tuple[str, str] | None:
-    """Provider and location of a table, both empty for a view; None when there is nothing of that name."""
-    from pyspark.errors import AnalysisException
-
-    name = target.quoted
-    _check_names(spark, target)
-    with spark_call(f"Looking for {target.name}"):
-        try:
-            # Asked first, because Spark logs a page for every table that DESCRIBE does not find.
-            if not spark.catalog.tableExists(name):
-                return None
-            rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
-        except AnalysisException as error:
-            if error_condition(error) in _NOT_THERE:
-                return None
-            if error_condition(error) == "DELTA_PATH_DOES_NOT_EXIST":
-                raise PermanentError(
-                    f"{target.name} is registered as a Delta table whose log is gone; expected a table with its log, "
-                    "or nothing of that name. Drop it, then run the conversion again"
-                ) from error
-            raise
-    found = details(rows)
-    return found.get("Provider", "").lower(), found.get("Location", "")
-
-
-def _check_names(spark: SparkSession, target: Target) -> None:
-    """Refuse names that the catalog would refuse when the log is written already."""
-    with spark_call(f"Looking for {target.name}"):
-        catalog = target.catalog or spark.catalog.currentCatalog()
-    names, expected = (
-        (_SESSION_NAMES, "letters, digits and _")
-        if catalog in {"spark_catalog", "hive_metastore"}
-        else (_OTHER_NAMES, "no space, '.', '/' or control character")
-    )
-    for what, name in (("schema", target.schema), ("table", target.table)):
-        if not names.fullmatch(name):
-            raise PermanentError(
-                f"The target's {what} is called {name!r}, but the catalog {catalog} takes names of {expected} only. "
-                "Choose another name"
-            )
-
-
-def _create_in_sql(spark: SparkSession, target: Target, root: Location) -> None:
-    with spark_call(f"Registering {target.name} at {root}"):
-        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sql_identifier(*_given(target.catalog, target.schema))}")
-        # Columns, partitioning and comment are in the log, and the catalog takes them from there.
-        spark.sql(f"CREATE TABLE {target.quoted} USING DELTA LOCATION {sql_literal(str(root))}")
-
-
-def _glue_table(target: Target, root: Location, options: ConversionOptions) -> tuple[str, str] | None:
-    if root.scheme not in S3_SCHEMES:
-        raise PermanentError(f"{target.name} would be registered in Glue at {root}, expected a location on S3")
-    try:
-        with aws_call(f"Looking for {target.name} in Glue"):
-            found: Any = aws.glue_client(options.region).get_table(
+    if found.is_managed:
+        raise PermanentError(
+            f"{target.name} is a managed table at {root}: dropping it would delete its files, which Hive reads. Make "
+            "it an external table in its catalog, then try again"
+        )
+    if target.kind == "glue":
+        with suppress(MissingError), aws_call(f"Dropping {target.name} from Glue"):
+            aws.glue_client(options.region).delete_table(
                 DatabaseName=target.schema, Name=target.table, **_catalog_id(target)
             )
-    except MissingError:
-        return None
-    table = found["Table"]
-    parameters = table.get("Parameters", {})
-    storage = table.get("StorageDescriptor", {})
-    marks = {parameters.get("table_type", ""), parameters.get("spark.sql.sources.provider", "")}
-    provider = "delta" if "delta" in {mark.lower() for mark in marks} else table.get("TableType", "a table").lower()
-    # Spark keeps the place of its tables in the SerDe's parameters; the location itself can be a placeholder.
-    path = storage.get("SerdeInfo", {}).get("Parameters", {}).get("path") if provider == "delta" else None
-    return provider, path or storage.get("Location", "")
+    else:
+        with spark_call(f"Dropping {target.name}"):
+            spark.sql(f"DROP TABLE IF EXISTS {target.quoted}")
+    return True
 
 
-def _create_in_glue(
-    target: Target,
-    root: Location,
-    schema: dict[str, Any],
-    partition_columns: Sequence[str],
-    description: str | None,
-    options: ConversionOptions,
-) -> None:
-    client = aws.glue_client(options.region)
-    with aws_call(f"Looking for the database {target.schema} in Glue"):
-        try:
-            client.get_database(Name=target.schema, **_catalog_id(target))
-        except client.exceptions.EntityNotFoundException:
-            with suppress(client.exceptions.AlreadyExistsException):
-                client.create_database(DatabaseInput={"Name": target.schema}, **_catalog_id(target))
-    table: Any = _glue_table_input(target, root, schema, partition_columns, description)
-    with aws_call(f"Registering {target.name} in Glue at {root}"):
-        client.create_table(DatabaseName=target.schema, TableInput=table, **_catalog_id(target))
-
-
-def _glue_table_input(
+def glue_table_input(
     target: Target, root: Location, schema: dict[str, Any], partition_columns: Sequence[str], description: str | None
 ) -> dict[str, Any]:
     """The table as Athena and Spark expect a Delta table of each other.
@@ -246,6 +164,138 @@ def _glue_table_input(
             },
         },
     }
+
+
+def is_delta_in_glue(table: Mapping[str, Any], root: Location) -> bool:
+    """Whether a table, as Glue's ``get_table`` gives it, is a Delta table at this place."""
+    return _of_glue(table).is_delta_at(root)
+
+
+class _Registered(NamedTuple):
+    #: ``delta``, or what else it is; empty for a view.
+    provider: str
+    location: str
+    #: Whether its files go when it is dropped.
+    is_managed: bool
+
+    def is_delta_at(self, root: Location) -> bool:
+        return self.provider == "delta" and _same_place(self.location, root)
+
+
+_SESSION_NAMES = re.compile(r"[A-Za-z0-9_]+")
+#: What Unity Catalog takes.
+_OTHER_NAMES = re.compile(r"[^\x00-\x20./\x7f]+")
+_NOT_THERE = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}
+
+
+def _given(*names: str | None) -> list[str]:
+    return [name for name in names if name is not None]
+
+
+def _same_place(location: str, root: Location) -> bool:
+    try:
+        return parse_location(location).place == root.place
+    except PermanentError:  # no location at all, or one that no table of ours can have
+        return False
+
+
+def _registered(spark: SparkSession, target: Target, root: Location, options: ConversionOptions) -> _Registered | None:
+    """What is registered under a name; None when nothing is."""
+    return _glue_table(target, root, options) if target.kind == "glue" else _sql_table(spark, target)
+
+
+def _sql_table(spark: SparkSession, target: Target) -> _Registered | None:
+    from pyspark.errors import AnalysisException
+
+    name = target.quoted
+    _check_names(spark, target)
+    with spark_call(f"Looking for {target.name}"):
+        try:
+            # Asked first, because Spark logs a page for every table that DESCRIBE does not find.
+            if not spark.catalog.tableExists(name):
+                return None
+            rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+        except AnalysisException as error:
+            if error_condition(error) in _NOT_THERE:
+                return None
+            if error_condition(error) == "DELTA_PATH_DOES_NOT_EXIST":
+                raise PermanentError(
+                    f"{target.name} is registered as a Delta table whose log is gone; expected a table with its log, "
+                    "or nothing of that name. Drop it, then run the conversion again"
+                ) from error
+            raise
+    found = details(rows)
+    return _Registered(
+        found.get("Provider", "").lower(), found.get("Location", ""), found.get("Type", "").upper() == "MANAGED"
+    )
+
+
+def _check_names(spark: SparkSession, target: Target) -> None:
+    """Refuse names that the catalog would refuse when the log is written already."""
+    with spark_call(f"Looking for {target.name}"):
+        catalog = target.catalog or spark.catalog.currentCatalog()
+    names, expected = (
+        (_SESSION_NAMES, "letters, digits and _")
+        if catalog in {"spark_catalog", "hive_metastore"}
+        else (_OTHER_NAMES, "no space, '.', '/' or control character")
+    )
+    for what, name in (("schema", target.schema), ("table", target.table)):
+        if not names.fullmatch(name):
+            raise PermanentError(
+                f"The target's {what} is called {name!r}, but the catalog {catalog} takes names of {expected} only. "
+                "Choose another name"
+            )
+
+
+def _create_in_sql(spark: SparkSession, target: Target, root: Location) -> None:
+    with spark_call(f"Registering {target.name} at {root}"):
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sql_identifier(*_given(target.catalog, target.schema))}")
+        # Columns, partitioning and comment are in the log, and the catalog takes them from there.
+        spark.sql(f"CREATE TABLE {target.quoted} USING DELTA LOCATION {sql_literal(str(root))}")
+
+
+def _glue_table(target: Target, root: Location, options: ConversionOptions) -> _Registered | None:
+    if root.scheme not in S3_SCHEMES:
+        raise PermanentError(f"{target.name} would be registered in Glue at {root}, expected a location on S3")
+    try:
+        with aws_call(f"Looking for {target.name} in Glue"):
+            found: Any = aws.glue_client(options.region).get_table(
+                DatabaseName=target.schema, Name=target.table, **_catalog_id(target)
+            )
+    except MissingError:
+        return None
+    return _of_glue(found["Table"])
+
+
+def _of_glue(table: Mapping[str, Any]) -> _Registered:
+    parameters = table.get("Parameters", {})
+    storage = table.get("StorageDescriptor", {})
+    marks = {parameters.get("table_type", ""), parameters.get("spark.sql.sources.provider", "")}
+    provider = "delta" if "delta" in {mark.lower() for mark in marks} else table.get("TableType", "a table").lower()
+    # Spark keeps the place of its tables in the SerDe's parameters; the location itself can be a placeholder.
+    path = storage.get("SerdeInfo", {}).get("Parameters", {}).get("path") if provider == "delta" else None
+    # Glue itself deletes no files, whatever the type of a table that it drops.
+    return _Registered(provider, path or storage.get("Location", ""), is_managed=False)
+
+
+def _create_in_glue(
+    target: Target,
+    root: Location,
+    schema: dict[str, Any],
+    partition_columns: Sequence[str],
+    description: str | None,
+    options: ConversionOptions,
+) -> None:
+    client = aws.glue_client(options.region)
+    with aws_call(f"Looking for the database {target.schema} in Glue"):
+        try:
+            client.get_database(Name=target.schema, **_catalog_id(target))
+        except client.exceptions.EntityNotFoundException:
+            with suppress(client.exceptions.AlreadyExistsException):
+                client.create_database(DatabaseInput={"Name": target.schema}, **_catalog_id(target))
+    table: Any = glue_table_input(target, root, schema, partition_columns, description)
+    with aws_call(f"Registering {target.name} in Glue at {root}"):
+        client.create_table(DatabaseName=target.schema, TableInput=table, **_catalog_id(target))
 
 
 def _glue_column(field: dict[str, Any]) -> dict[str, str]:

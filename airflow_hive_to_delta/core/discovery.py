@@ -54,7 +54,7 @@ class GlueDiscovery:
     def discover(self, spark: SparkSession | None = None) -> list[TableInfo]:  # noqa: ARG002
         pattern = (self.pattern or "*").lower()
         found = [table for table in self._tables() if fnmatchcase(table["Name"].lower(), pattern)]
-        return [_from_glue(table, self) for table in sorted(found, key=lambda table: str(table["Name"]))]
+        return [from_glue(table, self) for table in sorted(found, key=lambda table: str(table["Name"]))]
 
     def _tables(self) -> list[Mapping[str, Any]]:
         request: dict[str, Any] = {"DatabaseName": self.database}
@@ -128,7 +128,8 @@ _SPARK = "spark.sql.sources."
 _PLACEHOLDER = [{"Name": "col", "Type": "array<string>"}]
 
 
-def _from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
+def from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
+    """A table as Glue's ``get_table`` or ``get_tables`` gives it, found by this discovery."""
     descriptor = found.get("StorageDescriptor") or {}
     serde = descriptor.get("SerdeInfo") or {}
     serde_properties = serde.get("Parameters") or {}

@@ -3,7 +3,7 @@
 - ``source.json``: the Hive table that was converted, as its catalog described it.
 - ``registrations/``: each name that the Delta table was registered under.
 - ``definition.json``: the Hive definition in Glue that a cut-over replaced, word for word.
-- ``rollback.json``: that a rollback has begun, and where it moves the log.
+- ``rollback.json``: that a rollback has begun, and where it moves the log; ``rollback-….jsonl``: files that it moves.
 - ``ledger/``: which files the log has ever held (:mod:`ledger`).
 
 A record is written once and never changed. Readers of Delta pass over the folder, as over any name in the log that they
@@ -19,13 +19,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalog import Target
-from airflow_hive_to_delta.core.delta_log import records_folder
+from airflow_hive_to_delta.core.delta_log import log_state, records_folder
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.paths import Location
 
 if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.snapshot import Snapshot
     from airflow_hive_to_delta.core.storage import Storage
+
+DEFINITION = "definition.json"
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,12 @@ class Records:
         """The Hive table that was converted; None when no record of it was kept."""
         found = self.read("source.json")
         return None if found is None else TableInfo.from_dict(found)
+
+    def is_ours(self, snapshot: Snapshot) -> bool:
+        """Whether the log begins with a conversion by this package; Delta may have cleaned up its first entry since."""
+        if 0 in snapshot.segment.times:
+            return log_state(self.storage, self.root).ours
+        return self.source() is not None
 
     def keep_registration(self, target: Target, region: str | None) -> None:
         """Keep a name, before it is registered: so no crash can leave one that a rollback would not know."""

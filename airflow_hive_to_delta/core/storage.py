@@ -11,7 +11,7 @@ import io
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
@@ -71,6 +71,12 @@ class Storage(Protocol):
 
     def delete(self, path: Location) -> None:
         """Delete a file. One that is not there is as good as deleted."""
+
+    def delete_files(self, paths: Sequence[Location]) -> dict[Location, HiveToDeltaError]:
+        """Delete many files, as few requests as the storage allows. Which of them could not be deleted, and why."""
+
+    def remove_folder(self, folder: Location) -> None:
+        """Take away an empty folder, or the marker of one. It stays as it is when there is anything in it."""
 
     def move(self, source: Location, target: Location) -> None:
         """Move a file to a place that nobody else writes to. Safe to call again after a crash in the middle.
@@ -149,7 +155,7 @@ class S3Storage:
         return int(head["ContentLength"])
 
     def list_names(self, folder: Location) -> list[str]:
-        prefix = f"{folder.key}/"
+        prefix = f"{folder.key}/" if folder.key else ""
         names = []
         with aws_call(f"Listing {folder}"):
             pages = self._client(folder).get_paginator("list_objects_v2")
@@ -159,7 +165,7 @@ class S3Storage:
         return [name for name in names if name]  # the folder's own marker has no name
 
     def entries(self, folder: Location) -> list[StoredFile]:
-        prefix = f"{folder.key}/"
+        prefix = f"{folder.key}/" if folder.key else ""
         found = []
         with aws_call(f"Listing {folder}"):
             pages = self._client(folder).get_paginator("list_objects_v2")
@@ -172,6 +178,33 @@ class S3Storage:
     def delete(self, path: Location) -> None:
         with aws_call(f"Deleting {path}"):
             self._client(path).delete_object(Bucket=path.authority, Key=path.key, **self._owner)
+
+    def delete_files(self, paths: Sequence[Location]) -> dict[Location, HiveToDeltaError]:
+        failed: dict[Location, HiveToDeltaError] = {}
+        buckets: dict[str, list[Location]] = {}
+        for path in paths:
+            buckets.setdefault(path.authority, []).append(path)
+        for bucket, found in buckets.items():
+            for start in range(0, len(found), _DELETES_PER_REQUEST):
+                by_key = {path.key: path for path in found[start : start + _DELETES_PER_REQUEST]}
+                doing = f"Deleting {len(by_key)} files of the bucket {bucket}"
+                request = {"Objects": [{"Key": key} for key in by_key], "Quiet": True}
+                try:
+                    with aws_call(doing):
+                        client = self._client(found[start])
+                        answer = client.delete_objects(Bucket=bucket, Delete=request, **self._owner)
+                except HiveToDeltaError as error:
+                    failed |= dict.fromkeys(by_key.values(), error)
+                    continue
+                for said in answer.get("Errors", []):
+                    path = by_key[said["Key"]]
+                    failed[path] = of_aws(ClientError({"Error": said}, "DeleteObjects"), f"Deleting {path}")
+        return failed
+
+    def remove_folder(self, folder: Location) -> None:
+        # S3 has no folders, but Hadoop's client writes an empty object in the place of each, and believes in it.
+        with aws_call(f"Deleting the marker of {folder}"):
+            self._client(folder).delete_object(Bucket=folder.authority, Key=f"{folder.key}/", **self._owner)
 
     def move(self, source: Location, target: Location) -> None:
         doing = f"Moving {source} to {target}"
@@ -286,6 +319,13 @@ class LocalStorage:
         with _os_call(f"Deleting {path}"):
             Path(path.path).unlink(missing_ok=True)
 
+    def delete_files(self, paths: Sequence[Location]) -> dict[Location, HiveToDeltaError]:
+        return _delete_each(self, paths)
+
+    def remove_folder(self, folder: Location) -> None:
+        with suppress(OSError):  # not empty, or not there
+            Path(folder.path).rmdir()
+
     def move(self, source: Location, target: Location) -> None:
         with _os_call(f"Moving {source} to {target}"):
             Path(target.path).parent.mkdir(parents=True, exist_ok=True)
@@ -374,6 +414,16 @@ class HadoopStorage:
             if not files.delete(target, False) and files.exists(target):
                 raise TransientError(f"Deleting {path}: the file system did not delete it. Try again")
 
+    def delete_files(self, paths: Sequence[Location]) -> dict[Location, HiveToDeltaError]:
+        return _delete_each(self, paths)
+
+    def remove_folder(self, folder: Location) -> None:
+        target = self._path(folder)
+        with suppress(MissingError), _jvm_call(f"Deleting the empty folder {folder}"):
+            files = target.getFileSystem(self._conf)
+            if not len(files.listStatus(target)):
+                files.delete(target, False)
+
     def move(self, source: Location, target: Location) -> None:
         there, here = self._path(source), self._path(target)
         with _jvm_call(f"Moving {source} to {target}"):
@@ -418,6 +468,8 @@ class HadoopStorage:
 
 
 _CONFLICT_TRIES = 5
+#: What S3 takes.
+_DELETES_PER_REQUEST = 1_000
 _PART_SIZE = 16 * MEBIBYTE
 _MAX_PARTS = 10_000
 _CHECKSUMS = ("ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256")
@@ -451,6 +503,16 @@ class _Stream(io.RawIOBase):
 
 def _stream(read: Callable[[int], bytes], close: Callable[[], None]) -> BinaryIO:
     return io.BufferedReader(_Stream(read, close), MEBIBYTE)
+
+
+def _delete_each(storage: Storage, paths: Sequence[Location]) -> dict[Location, HiveToDeltaError]:
+    failed: dict[Location, HiveToDeltaError] = {}
+    for path in paths:
+        try:
+            storage.delete(path)
+        except HiveToDeltaError as error:
+            failed[path] = error
+    return failed
 
 
 def _size_of(source: BinaryIO) -> int:

@@ -168,6 +168,11 @@ class DeltaTableView:
         """The rows of the table at this version, through Delta's own reader."""
         return self.spark.read.format("delta").option("versionAsOf", self.version).load(str(self.root))
 
+    @property
+    def travels(self) -> bool:
+        """Whether a version or a time was asked for, instead of the table as it is."""
+        return self._travel != (None, None)
+
     @cached_property
     def _parsed(self) -> tuple[Location, int | None, dt.datetime | None]:
         """The place, and the version or time that the path itself asks for."""

@@ -1,0 +1,419 @@
+"""Vacuum outside the root: what is certainly nobody's goes, and everything else stays (rule 50)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, UCDiscovery, convert
+from airflow_hive_to_delta.core import vacuum
+from airflow_hive_to_delta.core.claims import one_spelling, one_spelling_of
+from airflow_hive_to_delta.core.cutover import cut_over_table
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
+from airflow_hive_to_delta.core.listing import DatabricksListing
+from airflow_hive_to_delta.core.models import VacuumResult
+from airflow_hive_to_delta.core.storage import S3Storage
+from airflow_hive_to_delta.core.vacuum import vacuum_external_files
+from tests.crashes import at_every_step
+from tests.lake import Lake
+from tests.lake import lake as lake
+from tests.oracle import delta_at
+from tests.tables import convert_folder, write_parquet
+
+HOUR = 3_600_000
+VECTOR = {"storageType": "i", "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", "sizeInBytes": 40,
+          "cardinality": 6}  # fmt: skip
+
+
+class Table:
+    """A converted table whose partition 2 lies in another bucket, with the files that it was given."""
+
+    def __init__(self, lake: Lake, *names: str) -> None:
+        self.lake = lake
+        self.other = lake.add_bucket()
+        lake.put("t/p=1/f", {"id": [1, 2]})
+        for number, name in enumerate(names):
+            lake.put(name, {"id": [10 + number]}, self.other)
+        lake.glue_table(
+            {"id": "bigint"}, {"p": "int"}, [(["1"], f"{lake.location()}/p=1"), (["2"], f"s3://{self.other}/")]
+        )
+        assert lake.convert().success
+        self.versions = 0
+
+    def uri(self, name: str) -> str:
+        return f"s3://{self.other}/{name}"
+
+    def commit(self, *actions: dict[str, Any]) -> None:
+        """An entry of another writer."""
+        self.versions += 1
+        info = {"commitInfo": {"timestamp": 0, "operation": "DELETE", "engineInfo": "another"}}
+        body = "\n".join(map(json.dumps, (info, *actions)))
+        self.lake.put(f"t/_delta_log/{self.versions:020d}.json", body.encode())
+
+    def remove(self, *paths: str, hours: float = 200) -> None:
+        self.commit(*(removed(path, hours) for path in paths))
+
+    def drop_partition(self) -> None:
+        """Hive drops the partition in the other bucket, and as of any external table its files stay."""
+        self.lake.glue.delete_partition(DatabaseName=self.lake.database, TableName="t", PartitionValues=["2"])
+
+    def vacuum(self, *arguments: Any, **named: Any) -> VacuumResult:
+        return vacuum_external_files(self.lake.spark, self.lake.location(), *arguments, **named)
+
+    def there(self) -> set[str]:
+        return {name for name in self.lake.objects() if "/_delta_log" not in name}
+
+
+def removed(path: str, hours: float = 200, **more: Any) -> dict[str, Any]:
+    moment = int(time.time() * 1000 - hours * HOUR)
+    return {"remove": {"path": path, "deletionTimestamp": moment, "dataChange": True, **more}}
+
+
+def added(path: str, **more: Any) -> dict[str, Any]:
+    values = {"partitionValues": {"p": "2"}, "size": 1, "modificationTime": 0, "dataChange": True}
+    return {"add": {"path": path, **values, **more}}
+
+
+# --- what goes ---------------------------------------------------------------------------------------------------
+
+
+def test_what_delta_removed_long_ago_goes_when_hive_has_dropped_it(lake: Lake) -> None:
+    """With a real DELETE, whose entry then becomes old."""
+    table = Table(lake, "a", "b")
+    lake.spark.sql(f"DELETE FROM delta.`{lake.location()}` WHERE id IN (1, 10)")
+    key = f"t/_delta_log/{1:020d}.json"
+    entry = lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read().decode()
+    actions = [json.loads(line) for line in entry.splitlines()]
+    rows = sorted(delta_at(lake.spark, lake.location()).collect())
+    before = table.there()
+
+    young = table.vacuum(dry_run=False)
+    assert (young.orphaned_files, young.deleted_files) == ([], [])
+    assert "more recently than the retention" in young.notes[0]
+    for action in actions:
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] -= 169 * HOUR
+    lake.put(key, "\n".join(map(json.dumps, actions)).encode())
+
+    claimed = table.vacuum(dry_run=False)
+    assert claimed.orphaned_files == []
+    assert "1 removed files outside the root were kept: they lie under a place that the metastore" in claimed.notes[0]
+    table.drop_partition()
+    dry = table.vacuum()
+    assert (dry.dry_run, dry.orphaned_files, dry.deleted_files) == (True, [table.uri("a")], [])
+    assert table.there() == before
+    size = lake.s3.head_object(Bucket=table.other, Key="a")["ContentLength"]
+    done = table.vacuum(dry_run=False)
+    assert (done.deleted_files, done.orphaned_bytes, done.deleted_bytes) == ([table.uri("a")], size, size)
+    assert table.there() == before - {f"{table.other}/a"}
+    assert sorted(delta_at(lake.spark, lake.location()).collect()) == rows
+    again = table.vacuum(dry_run=False)
+    assert (again.success, again.orphaned_files) == (True, [])
+
+
+def test_names_with_every_character(lake: Lake) -> None:
+    names = ["x y%20/a+b", "x y /a", "é=ü/%", "x%20y/a"]
+    table = Table(lake, *names)
+    table.drop_partition()
+    entry = lake.s3.get_object(Bucket=lake.bucket, Key=f"t/_delta_log/{0:020d}.json")["Body"].read().decode()
+    paths = [json.loads(line)["add"]["path"] for line in entry.splitlines() if line.startswith('{"add"')]
+    (kept,) = [path for path in paths if path.endswith("x%2520y/a")]
+    table.remove(*(path for path in paths if "://" in path and path != kept))
+    result = table.vacuum(dry_run=False)
+    assert set(result.deleted_files) == {table.uri(name) for name in names[:3]}
+    assert table.there() == {f"{lake.bucket}/t/p=1/f", f"{table.other}/x%20y/a"}
+
+
+def test_files_under_the_root_are_never_touched(lake: Lake) -> None:
+    """Neither by a relative path, nor by an absolute one, nor by one that leads out and in again."""
+    table = Table(lake, "a")
+    table.drop_partition()
+    root = lake.location()
+    lake.put("t2/f", b"of another table")
+    table.remove(
+        "p=1/f", f"{root}/p=1/f", f"s3a://{lake.bucket}/t//p=1/f", f"s3://{lake.bucket}/t2/../t/p=1/f", "../t2/f"
+    )
+    assert table.vacuum(dry_run=False).deleted_files == []
+    assert f"{lake.bucket}/t/p=1/f" in table.there()
+
+
+# --- how long ----------------------------------------------------------------------------------------------------
+
+
+def test_the_retention(lake: Lake) -> None:
+    table = Table(lake, "a")
+    table.drop_partition()
+    table.remove(table.uri("a"), hours=100)
+    assert table.vacuum().orphaned_files == []
+    with pytest.raises(PermanentError, match=r"retention_hours is 99, .* keeps removed files for 168 hours"):
+        table.vacuum(99)
+    with pytest.raises(PermanentError, match="expected 0 or more"):
+        table.vacuum(-1, allow_short_retention=True)
+    assert table.vacuum(101, allow_short_retention=True).orphaned_files == []
+    assert table.vacuum(99, allow_short_retention=True).orphaned_files == [table.uri("a")]
+
+
+@pytest.mark.parametrize(
+    ("interval", "hours", "found"),
+    [("interval 4 days", 96.5, True), ("interval 30 days 2 hours", 168, False)],
+)
+def test_the_tables_own_retention(lake: Lake, interval: str, hours: float, found: bool) -> None:
+    table = Table(lake, "a")
+    table.drop_partition()
+    entry = lake.s3.get_object(Bucket=lake.bucket, Key=f"t/_delta_log/{0:020d}.json")["Body"].read().decode()
+    metadata = next(json.loads(line) for line in entry.splitlines() if line.startswith('{"metaData"'))
+    metadata["metaData"]["configuration"] = {"delta.deletedFileRetentionDuration": interval}
+    table.commit(metadata, removed(table.uri("a"), 100))
+    result = table.vacuum(hours)
+    assert bool(result.orphaned_files) is found
+    assert any("keeps removed files for 722 hours" in note for note in result.notes) is ("30 days" in interval)
+    if "30 days" in interval:
+        with pytest.raises(PermanentError, match="keeps removed files for 722 hours"):
+            table.vacuum(721)
+
+
+def test_a_removal_without_a_time_keeps_the_file(lake: Lake) -> None:
+    table = Table(lake, "a")
+    table.drop_partition()
+    table.commit({"remove": {"path": table.uri("a"), "dataChange": True}})
+    result = table.vacuum(dry_run=False)
+    assert (result.deleted_files, "no time of removal" in result.notes[0]) == ([], True)
+
+
+# --- what is live, or somebody's ---------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_live_in_any_form_stays(lake: Lake) -> None:
+    table = Table(lake, "with vector", "spelt", "slashes", "gone")
+    table.drop_partition()
+    table.remove(f"S3A://{table.other}/spelt", f"s3://{table.other}//slashes")
+    table.commit(removed(table.uri("with%20vector")), removed(table.uri("gone")))
+    table.commit(added(table.uri("with%20vector"), deletionVector=VECTOR))
+    result = table.vacuum(dry_run=False)
+    assert result.deleted_files == [table.uri("gone")]
+    assert "3 removed files outside the root were kept: they are live" in result.notes[0]
+
+
+def test_a_file_that_was_written_again_stays(lake: Lake) -> None:
+    table = Table(lake, "a", "b")
+    table.drop_partition()
+    table.commit(*(removed(table.uri(name), size=lake.s3.head_object(Bucket=table.other, Key=name)["ContentLength"])
+                   for name in ("a", "b")))  # fmt: skip
+    lake.put("a", {"id": list(range(1000))}, table.other)
+    result = table.vacuum(dry_run=False)
+    assert result.deleted_files == [table.uri("b")]
+    assert "written again" in result.notes[0]
+
+
+def test_only_under_the_allowed_roots(lake: Lake) -> None:
+    table = Table(lake, "in/a", "out/a")
+    table.drop_partition()
+    table.remove(table.uri("in/a"), table.uri("out/a"))
+    result = table.vacuum(dry_run=False, options=ConversionOptions(allowed_roots=[f"s3a://{table.other}/in"]))
+    assert result.deleted_files == [table.uri("in/a")]
+    assert "outside the allowed roots" in result.notes[0]
+
+
+def test_a_place_of_another_table_stays_and_a_source_that_is_gone_has_none(lake: Lake) -> None:
+    table = Table(lake, "a", "theirs/a", "theirs2/a")
+    table.remove(*map(table.uri, ("a", "theirs/a", "theirs2/a")))
+    lake.glue_table({"id": "bigint"}, name="u", location=f"s3a://{table.other}/theirs/")
+    assert table.vacuum().orphaned_files == []
+    lake.glue.delete_table(DatabaseName=lake.database, Name="t")
+    assert table.vacuum(dry_run=False).deleted_files == [table.uri("a"), table.uri("theirs2/a")]
+
+
+def test_partitions_outlast_a_cut_over(lake: Lake) -> None:
+    """A rollback would bring their table back."""
+    table = Table(lake, "a")
+    cut_over_table(lake.spark, GlueDiscovery(lake.database).discover()[0])
+    table.remove(table.uri("a"))
+    assert table.vacuum().orphaned_files == []
+    table.drop_partition()
+    assert table.vacuum().orphaned_files == [table.uri("a")]
+
+
+def test_a_metastore_that_cannot_be_asked(lake: Lake) -> None:
+    table = Table(lake, "a")
+    table.remove(table.uri("a"))
+    source = replace(GlueDiscovery(lake.database).discover()[0], database="not_there")
+    before = table.there()
+    with pytest.raises(HiveToDeltaError, match="not_there"):
+        vacuum_external_files(lake.spark, source, dry_run=False)
+    with pytest.raises(PermanentError, match=r"knows no schema spark_catalog.not_there"):
+        vacuum_external_files(lake.spark, replace(source, source="spark", catalog="spark_catalog"), dry_run=False)
+    assert table.there() == before
+
+
+def test_a_table_without_a_record_of_its_source(lake: Lake) -> None:
+    table = Table(lake, "a")
+    table.drop_partition()
+    lake.s3.delete_object(Bucket=lake.bucket, Key="t/_delta_log/_hive_to_delta/source.json")
+    assert table.vacuum().orphaned_files == [], "nothing to delete, nothing to ask"
+    table.remove(table.uri("a"))
+    with pytest.raises(PermanentError, match="No record of the Hive table"):
+        table.vacuum()
+    result = vacuum_external_files(lake.spark, GlueDiscovery(lake.database).discover()[0])
+    assert result.orphaned_files == [table.uri("a")]
+
+
+def test_a_table_of_no_metastore_needs_allowed_roots(spark: SparkSession, tmp_path: Path) -> None:
+    root, outside = tmp_path / "t", tmp_path / "outside"
+    write_parquet(root / "f", {"id": [1]})
+    file = write_parquet(outside / "a b", {"id": [2]})
+    convert_folder(spark, root, outside)
+    entry = {"commitInfo": {"engineInfo": "another"}}
+    lines = [entry, removed(f"file://{outside}/a%20b")]
+    (root / "_delta_log" / f"{1:020d}.json").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(PermanentError, match="converted from a list of files"):
+        vacuum_external_files(spark, str(root))
+    options = ConversionOptions(allowed_roots=[str(outside)])
+    assert vacuum_external_files(spark, str(root), dry_run=False, options=options).deleted_files == [f"file://{file}"]
+    assert not file.exists()
+
+
+def test_a_table_of_the_sessions_catalog(spark: SparkSession, database: str, tmp_path: Path) -> None:
+    root, outside = tmp_path / "t", tmp_path / "outside"
+    write_parquet(root / "p=1" / "f", {"id": [1]})
+    file = write_parquet(outside / "f", {"id": [2]})
+    spark.sql(f"CREATE TABLE {database}.t (id BIGINT) PARTITIONED BY (p INT) STORED AS PARQUET LOCATION '{root}'")
+    for value, place in ((1, root / "p=1"), (2, outside)):
+        spark.sql(f"ALTER TABLE {database}.t ADD PARTITION (p = {value}) LOCATION '{place}'")
+    discovery = UCDiscovery([f"spark_catalog.{database}.t"])
+    (result,) = convert(spark, discovery, DatabricksListing(), None, None, progress=False)
+    assert result.success, result.error
+    lines = [{"commitInfo": {"engineInfo": "another"}}, removed(f"file://{file}")]
+    (root / "_delta_log" / f"{1:020d}.json").write_text("\n".join(map(json.dumps, lines)))
+    assert vacuum_external_files(spark, str(root)).orphaned_files == []
+    spark.sql(f"ALTER TABLE {database}.t DROP PARTITION (p = 2)")
+    assert vacuum_external_files(spark, str(root)).orphaned_files == [f"file://{file}"]
+    spark.sql(f"CREATE TABLE {database}.u (id BIGINT) STORED AS PARQUET LOCATION '{outside}'")
+    assert vacuum_external_files(spark, str(root)).orphaned_files == []
+    spark.sql(f"DROP TABLE {database}.u")
+    spark.sql(f"DROP TABLE {database}.t")
+    assert vacuum_external_files(spark, str(root), dry_run=False).deleted_files == [f"file://{file}"]
+
+
+def test_one_spelling_is_the_same_in_python_and_on_spark(spark: SparkSession) -> None:
+    spellings = [
+        ["s3://b/x/y", "S3a://b/x/y", "s3n://b//x///y"],
+        ["hdfs://nn:8020/x", "hdfs:///x", "ViewFS://c/x"],
+        ["file:/x/y", "file:///x/y", "FILE:////x//y"],
+        ["abfss://c@a/x", "abfs://c@a/x"],
+    ]
+    for same in spellings:
+        found = spark.createDataFrame([(key,) for key in same], "key string").select(one_spelling_of("key")).collect()
+        assert {row[0] for row in found} == {one_spelling(key) for key in same}
+        assert len(set(map(one_spelling, same))) == 1
+
+
+# --- logs that are not whole -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [b'{"remove": {"path": "x"', b"not JSON at all", b'{"add": 7}'])
+def test_an_entry_that_cannot_be_read_keeps_everything(lake: Lake, body: bytes) -> None:
+    table = Table(lake, "a")
+    table.drop_partition()
+    table.remove(table.uri("a"))
+    lake.put(f"t/_delta_log/{2:020d}.json", b'{"commitInfo":{}}\n' + body)
+    with pytest.raises(HiveToDeltaError):
+        table.vacuum(dry_run=False)
+    assert f"{table.other}/a" in table.there()
+
+
+def test_a_hole_in_the_log_keeps_everything(lake: Lake) -> None:
+    """Even one that a checkpoint covers."""
+    table = Table(lake, "a")
+    table.drop_partition()
+    table.remove(table.uri("a"))
+    table.commit()
+    table.commit()
+    key = f"t/_delta_log/{2:020d}.json"
+    lake.s3.delete_object(Bucket=lake.bucket, Key=key)
+    with pytest.raises(HiveToDeltaError, match="cannot be put together"):
+        table.vacuum(dry_run=False)
+    assert f"{table.other}/a" in table.there()
+
+
+# --- while it deletes --------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_brought_back_before_it_is_deleted_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A RESTORE between the look and the delete."""
+    table = Table(lake, "a", "b")
+    table.drop_partition()
+    table.remove(table.uri("a"), table.uri("b"))
+    look = vacuum.with_presence
+
+    def look_and_restore(*arguments: Any) -> Iterator[Any]:
+        yield from look(*arguments)
+        if table.versions == 1:
+            table.commit(added(table.uri("a")))
+
+    monkeypatch.setattr(vacuum, "with_presence", look_and_restore)
+    result = table.vacuum(dry_run=False)
+    assert (result.orphaned_files, result.deleted_files) == ([table.uri("b")], [table.uri("b")])
+    assert f"{table.other}/a" in table.there()
+
+
+def test_files_that_cannot_be_deleted_are_named_and_the_next_call_goes_on(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(lake, "a", "b")
+    table.drop_partition()
+    table.remove(table.uri("a"), table.uri("b"))
+    client_of = S3Storage._client
+
+    class Denying:
+        def __init__(self, client: Any) -> None:
+            self.client = client
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.client, name)
+
+        def delete_objects(self, *, Delete: Any, **request: Any) -> Any:
+            objects = [found for found in Delete["Objects"] if found["Key"] != "a"]
+            answer = self.client.delete_objects(Delete={**Delete, "Objects": objects}, **request)
+            return {**answer, "Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "locked"}]}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(S3Storage, "_client", lambda self, path: Denying(client_of(self, path)))
+        result = table.vacuum(dry_run=False)
+    assert (result.success, result.retryable) == (False, False)
+    assert (len(result.orphaned_files), result.deleted_files) == (2, [table.uri("b")])
+    assert "1 of 2 files could not be deleted" in str(result.error)
+    assert "AccessDenied: locked" in str(result.error)
+    again = table.vacuum(dry_run=False)
+    assert (again.error, again.deleted_files) == (None, [table.uri("a")])
+
+
+@pytest.mark.slow
+def test_ended_at_every_step(lake: Lake) -> None:
+    table = Table(lake, "a", "b")
+    table.drop_partition()
+    table.remove(table.uri("a"))
+    body = lake.s3.get_object(Bucket=table.other, Key="a")["Body"].read()
+
+    def fresh() -> Table:
+        lake.put("a", body, table.other)
+        return table
+
+    def check(table: Table) -> None:
+        assert table.there() == {f"{lake.bucket}/t/p=1/f", f"{table.other}/b"}
+
+    # Hive's time of the file is another each time; the size alone tells that it is the same one.
+    lake.put(
+        f"t/_delta_log/{0:020d}.json",
+        lake.s3.get_object(Bucket=lake.bucket, Key=f"t/_delta_log/{0:020d}.json")["Body"]
+        .read()
+        .replace(b'"modificationTime":', b'"modificationTime":0,"was":'),
+    )
+    steps = at_every_step(fresh, lambda table: table.vacuum(dry_run=False), check)
+    assert steps == ["delete_files on S3Storage"]
