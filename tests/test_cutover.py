@@ -75,6 +75,7 @@ def partitions(lake: Lake) -> list[Any]:
     return sorted((p["Values"], p["StorageDescriptor"]["Location"]) for p in found)
 
 
+@pytest.mark.slow
 def test_one_name_is_delta_and_then_the_old_table_again(lake: Lake, table: TableInfo) -> None:
     """Twice, with a conversion in between."""
     old, places = definition(lake), partitions(lake)

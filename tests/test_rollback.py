@@ -69,6 +69,7 @@ def roll_back(lake: Lake, *lose_versions: int) -> RollbackResult:
 # --- without other writers ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rolled_back_and_converted_again_and_rolled_back_again(lake: Lake) -> None:
     original = make(lake)
     before, data = hive(lake), data_objects(lake)
@@ -165,6 +166,7 @@ def test_ended_at_every_step_on_s3_with_a_name_in_glue(lake: Lake) -> None:
 # --- with other writers ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_writes_of_others_are_lost_only_by_their_numbers(lake: Lake) -> None:
     make(lake)
     lake.convert()
@@ -374,6 +376,7 @@ def test_names_in_a_sql_catalog_are_dropped_and_nothing_else(
     (table,) = discovery.discover(spark)
     result = rollback_table(spark, table)
     assert result.dropped == [f"{database}_a.t"]
+    assert result.source_table == rollback_table(spark, table).source_table == table.qualified_name
     assert not spark.catalog.tableExists(f"{database}_a.t")
     assert spark.table(f"{database}_b.t").columns == ["other"]
     assert rows(spark.table(f"{database}.t")) == before

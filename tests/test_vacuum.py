@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from airflow_hive_to_delta.core.cutover import cut_over_table
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
 from airflow_hive_to_delta.core.listing import DatabricksListing
 from airflow_hive_to_delta.core.models import VacuumResult
-from airflow_hive_to_delta.core.storage import S3Storage
+from airflow_hive_to_delta.core.paths import parse_location
+from airflow_hive_to_delta.core.storage import HadoopStorage, LocalStorage, S3Storage
 from airflow_hive_to_delta.core.vacuum import vacuum_external_files
 from tests.crashes import at_every_step
 from tests.lake import Lake
@@ -84,6 +86,7 @@ def added(path: str, **more: Any) -> dict[str, Any]:
 # --- what goes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_delta_removed_long_ago_goes_when_hive_has_dropped_it(lake: Lake) -> None:
     """With a real DELETE, whose entry then becomes old."""
     table = Table(lake, "a", "b")
@@ -147,6 +150,7 @@ def test_files_under_the_root_are_never_touched(lake: Lake) -> None:
 # --- how long ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_retention(lake: Lake) -> None:
     table = Table(lake, "a")
     table.drop_partition()
@@ -221,6 +225,7 @@ def test_only_under_the_allowed_roots(lake: Lake) -> None:
     assert "outside the allowed roots" in result.notes[0]
 
 
+@pytest.mark.slow
 def test_a_place_of_another_table_stays_and_a_source_that_is_gone_has_none(lake: Lake) -> None:
     table = Table(lake, "a", "theirs/a", "theirs2/a")
     table.remove(*map(table.uri, ("a", "theirs/a", "theirs2/a")))
@@ -252,6 +257,7 @@ def test_a_metastore_that_cannot_be_asked(lake: Lake) -> None:
     assert table.there() == before
 
 
+@pytest.mark.slow
 def test_a_table_without_a_record_of_its_source(lake: Lake) -> None:
     table = Table(lake, "a")
     table.drop_partition()
@@ -279,6 +285,7 @@ def test_a_table_of_no_metastore_needs_allowed_roots(spark: SparkSession, tmp_pa
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_a_table_of_the_sessions_catalog(spark: SparkSession, database: str, tmp_path: Path) -> None:
     root, outside = tmp_path / "t", tmp_path / "outside"
     write_parquet(root / "p=1" / "f", {"id": [1]})
@@ -329,17 +336,25 @@ def test_an_entry_that_cannot_be_read_keeps_everything(lake: Lake, body: bytes) 
 
 
 def test_a_hole_in_the_log_keeps_everything(lake: Lake) -> None:
-    """Even one that a checkpoint covers."""
     table = Table(lake, "a")
     table.drop_partition()
     table.remove(table.uri("a"))
     table.commit()
     table.commit()
-    key = f"t/_delta_log/{2:020d}.json"
-    lake.s3.delete_object(Bucket=lake.bucket, Key=key)
+    lake.s3.delete_object(Bucket=lake.bucket, Key=f"t/_delta_log/{2:020d}.json")
     with pytest.raises(HiveToDeltaError, match="cannot be put together"):
         table.vacuum(dry_run=False)
     assert f"{table.other}/a" in table.there()
+
+
+def test_a_hole_that_a_checkpoint_covers_is_a_hole(spark: SparkSession, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "f", {"id": [1]})
+    convert_folder(spark, tmp_path, options=ConversionOptions(properties={"delta.checkpointInterval": "2"}))
+    for number in (2, 3):
+        spark.sql(f"INSERT INTO delta.`{tmp_path}` VALUES ({number})")
+    (tmp_path / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(PermanentError, match="has no entry 1, but entries before and after"):
+        vacuum_external_files(spark, str(tmp_path))
 
 
 # --- while it deletes --------------------------------------------------------------------------------------------
@@ -417,3 +432,19 @@ def test_ended_at_every_step(lake: Lake) -> None:
     )
     steps = at_every_step(fresh, lambda table: table.vacuum(dry_run=False), check)
     assert steps == ["delete_files on S3Storage"]
+
+
+@pytest.mark.parametrize("kind", ["s3", "local", "hadoop"])
+def test_many_files_are_deleted_and_only_empty_folders_are_taken_away(
+    kind: str, spark: SparkSession, bucket: str, tmp_path: Path
+) -> None:
+    storage = {"s3": S3Storage(ConversionOptions()), "local": LocalStorage(), "hadoop": HadoopStorage(spark)}[kind]
+    root = parse_location(f"s3://{bucket}/t" if kind == "s3" else str(tmp_path / "t"))
+    paths = [root.child("a b%20"), root.child("c"), root.child("sub").child("d")]
+    for path in paths:
+        storage.put_if_absent(path, io.BytesIO(b"x"))
+    assert storage.delete_files([*paths[1:], root.child("never there")]) == {}
+    assert "c" not in storage.list_names(root)
+    for folder in (root.child("sub"), root.child("never there"), root):
+        storage.remove_folder(folder)
+    assert storage.list_names(root) == ["a b%20"], "a folder that holds a file stays"

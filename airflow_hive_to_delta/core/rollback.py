@@ -70,9 +70,9 @@ def rollback_table(
         if not log_state(records.storage, records.root).exists:
             if records.storage.list_names(records.root.child(ROLLED_BACK)):
                 _remove_empty_folders(records.storage, log_folder(records.root))  # an earlier call came as far as that
-            return _result(records, started, status="not_delta")
+            return _result(records, table, started, status="not_delta")
         plan = _begin(spark, records, frozenset(lose_versions), options)
-    return _result(records, started, **_carry_out(spark, records, plan, options))
+    return _result(records, table, started, **_carry_out(spark, records, plan, options))
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,17 @@ _ENTRY = re.compile(r"\d{20}\.json")
 _WORKERS = 16
 
 
-def _result(records: Records, started: float, **found: Any) -> RollbackResult:
-    source = records.source() if found["status"] == "not_delta" else None
+def _result(
+    records: Records, table: DeltaTableView | TableInfo | str, started: float, source_table: str = "", **found: Any
+) -> RollbackResult:
+    given = table.qualified_name if isinstance(table, TableInfo) else ""
     return RollbackResult(
-        **{"source_table": source.qualified_name if source else str(records.root), **found},
+        # The record of it may be moved already, or there was none.
+        source_table=source_table or given or str(records.root),
         location=str(records.root),
         success=True,
         duration_seconds=round(time.monotonic() - started, 3),
+        **found,
     )
 
 
@@ -256,7 +260,7 @@ def _carry_out(spark: SparkSession, records: Records, plan: _Plan, options: Conv
     restored, more = restore_definition(records, options)
     _move_records(records, plan)
     return {
-        "source_table": source.qualified_name if source else str(records.root),
+        "source_table": source.qualified_name if source else "",
         "status": "rolled_back",
         "log_moved_to": str(plan.log),
         "dropped": dropped,

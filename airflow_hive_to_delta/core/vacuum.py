@@ -76,7 +76,7 @@ def vacuum_external_files(
     # After a write in between the last look did not find what had gone before it.
     found = {**deleted.sizes, **{orphan.uri: orphan.size for orphan in orphans}}
     return VacuumResult(
-        table_name=view.name,
+        table_name=given.qualified_name if given else view.name,
         orphaned_files=sorted(found),
         deleted_files=sorted(deleted.sizes),
         orphaned_bytes=sum(found.values()),
