@@ -18,12 +18,15 @@ from airflow_hive_to_delta import (
     ConversionOptions,
     DatabricksListing,
     PermanentError,
+    TableInfo,
     UCDiscovery,
     convert,
     convert_table,
 )
 from airflow_hive_to_delta.core.session import local_session_conf
 from airflow_hive_to_delta.core.sink import DeltaSink
+from airflow_hive_to_delta.core.table import DeltaTableView
+from airflow_hive_to_delta.core.verify import verify_table
 from tests.oracle import delta_at
 from tests.tables import convert_folder, files_of, snapshot, write_parquet
 
@@ -100,11 +103,21 @@ def client(address: str, folder: str) -> None:
         assert found.columns == original.columns
         assert sorted(map(repr, found.collect())) == sorted(map(repr, original.collect()))
         assert found.where("Id = 2").count() == 1
+        _verify(spark, root, ConversionOptions(stats=stats))
     _refuse(spark, Path(folder) / "refused")
     _convert_catalog(spark)
     _stream(spark, Path(folder))
     spark.stop()
     print("all is well")
+
+
+def _verify(spark, root: Path, options: ConversionOptions) -> None:
+    view = DeltaTableView.for_path(spark, f"{root}@v0")
+    assert sorted(file.rows for file in view.files.collect()) == [1, 2]
+    assert [commit.operation for commit in view.history] == ["CONVERT"]
+    table = TableInfo(root.name, str(root), partition_keys=["p"])
+    result = verify_table(spark, table, DatabricksListing(), level="full", options=options)
+    assert (result.file_count, result.row_count, result.partition_count) == (2, 3, 2)
 
 
 def _refuse(spark, root: Path) -> None:

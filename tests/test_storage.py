@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -117,12 +118,59 @@ def test_names_are_listed_one_level_deep(place: tuple[Storage, Location]) -> Non
     assert sorted(where.list_names(folder)) == ["a%20b", "b", "sub/"]
 
 
+def test_entries_have_sizes_and_times_and_no_folders(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    assert where.entries(folder) == []
+    before = time.time_ns() // 1_000_000
+    for name, content in (("b", b""), ("a%20b", b"abc"), ("sub/c", b"x")):
+        where.put_if_absent(Location(folder.scheme, folder.authority, f"{folder.path}/{name}"), io.BytesIO(content))
+    found = {file.name: file for file in where.entries(folder)}
+    assert {name: file.size for name, file in found.items()} == {"a%20b": 3, "b": 0}
+    # S3 tells whole seconds.
+    assert all(before - 1000 <= file.modified <= time.time_ns() // 1_000_000 for file in found.values())
+
+
+def test_deleting_can_be_done_again(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    for name in ("a", "b"):
+        where.put_if_absent(folder.child(name), io.BytesIO(b"x"))
+    where.delete(folder.child("a"))
+    where.delete(folder.child("a"))
+    assert where.list_names(folder) == ["b"]
+
+
+def test_a_file_is_moved_whole_and_moving_can_be_done_again(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    source, target = folder.child("a%20b"), folder.child("aside").child("c d").child("e+f")
+    content = os.urandom(MEBIBYTE + 1)
+    where.put_if_absent(source, io.BytesIO(content))
+    where.move(source, target)
+    assert read(where, target) == content
+    assert where.list_names(folder) == ["aside/"]
+    where.move(source, target)
+    assert read(where, target) == content
+    with pytest.raises(MissingError):
+        where.move(source, folder.child("elsewhere"))
+
+
+def test_a_move_that_ended_between_copy_and_delete_is_finished(bucket: str) -> None:
+    where = S3Storage(ConversionOptions())
+    folder = parse_location(f"s3://{bucket}/t")
+    source, target = folder.child("a"), folder.child("b")
+    for path in (source, target):
+        where.put_if_absent(path, io.BytesIO(b"x"))
+    where.move(source, target)
+    assert where.list_names(folder) == ["b"]
+
+
 def test_a_listing_goes_over_all_pages(bucket: str, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "2")
     for number in range(5):
         s3.put_object(Bucket=bucket, Key=f"t/_delta_log/{number}.json", Body=b"")
     assert len(s3.list_objects_v2(Bucket=bucket)["Contents"]) == 2
-    assert len(S3Storage(ConversionOptions()).list_names(parse_location(f"s3://{bucket}/t/_delta_log"))) == 5
+    folder = parse_location(f"s3://{bucket}/t/_delta_log")
+    assert len(S3Storage(ConversionOptions()).list_names(folder)) == 5
+    assert len(S3Storage(ConversionOptions()).entries(folder)) == 5
 
 
 def test_the_storage_follows_the_scheme() -> None:
@@ -279,7 +327,11 @@ def test_rule_54_denied_is_not_absent(bucket: str, on_send: Any) -> None:
     on_send("", lambda request, **_: answer(request, 403, "AccessDenied"))
     where = S3Storage(ConversionOptions())
     folder = parse_location(f"s3://{bucket}/t")
-    for denied in (where.size, where.open, where.list_names, lambda p: where.put_if_absent(p, io.BytesIO(b"x"))):
+    for denied in (
+        *(where.size, where.open, where.list_names, where.entries, where.delete),
+        lambda path: where.put_if_absent(path, io.BytesIO(b"x")),
+        lambda path: where.move(path, path.child("aside")),
+    ):
         with pytest.raises(AccessDeniedError):
             denied(folder)
 

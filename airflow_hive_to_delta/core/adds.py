@@ -17,6 +17,7 @@ from airflow_hive_to_delta.core.paths import (
     Location,
     add_path,
     check_allowed,
+    is_deletion_vector,
     is_hidden,
     is_hidden_outside,
     is_staged,
@@ -112,7 +113,7 @@ class Placer:
             hidden = is_staged(location)
         else:
             hidden = is_hidden(below) if inside else is_hidden_outside(location)
-        if size == 0 or hidden:
+        if size == 0 or hidden or is_deletion_vector(location):
             return None
         written = add_path(location, self._root)
         if given is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -18,6 +19,9 @@ from botocore.exceptions import (
     ParamValidationError,
     PartialCredentialsError,
 )
+
+if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.models import VerifyResult
 
 
 class HiveToDeltaError(Exception):
@@ -50,6 +54,14 @@ class AccessDeniedError(PermanentError):
 
 class MissingError(PermanentError):
     """Something that must be there is not: a file, a bucket, a database."""
+
+
+class VerificationError(PermanentError):
+    """A Delta table is not its original. ``result`` has the numbers."""
+
+    def __init__(self, message: str, result: VerifyResult) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 #: By the name that an error found on an executor carries to the driver.

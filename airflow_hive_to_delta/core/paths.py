@@ -21,6 +21,7 @@ _SAFE = "/!$&'()*+,;=@"
 _USER_INFO = re.compile(r"^(s3[an]?)://[^/@]*:[^@]*@|://[^/@]*:[^/@]*@")
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//([^/]*))?(/.*)?$", re.DOTALL)
 _NOT_NAMES = frozenset({"", ".", ".."})
+_DELETION_VECTOR = re.compile(r"deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin")
 _STAGING = re.compile(r"^(_temporary|_delta_log|_spark_metadata|\.hive-staging.*|\.spark-staging.*)$")
 
 
@@ -133,6 +134,11 @@ def is_hidden_outside(file: Location) -> bool:
     names = file.path.split("/")[1:]
     first = next((i for i, name in enumerate(names[:-1]) if "=" in name), len(names) - 1)
     return any(_is_hidden_name(name) for name in names[first:]) or any(map(_STAGING.match, names))
+
+
+def is_deletion_vector(file: Location) -> bool:
+    """Whether a file is one of those in which Delta marks rows as deleted. They lie among the data files."""
+    return _DELETION_VECTOR.fullmatch(file.path.rpartition("/")[2]) is not None
 
 
 def is_staged(file: Location) -> bool:

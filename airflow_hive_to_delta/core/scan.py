@@ -111,10 +111,7 @@ def with_statistics(
     read_schema = {"type": "struct", "fields": _pruned(schema["fields"], {leaf.path for leaf in leaves}, ())}
     types = [_type_at(read_schema, leaf.path) for leaf in leaves]
     spark_schema = StructType.fromJson(read_schema)
-    scanned = [
-        _aggregated(_reader(spark).schema(spark_schema).parquet(*paths), leaves, types)
-        for paths in _batches(frame, batch_size)
-    ]
+    scanned = [_aggregated(data, leaves, types) for data in read_batches(spark, frame, spark_schema, batch_size)]
     summaries = reduce(lambda one, other: one.unionAll(other), scanned).mapInArrow(
         ScanSummariser([delta_type if leaf.bounds else None for leaf, delta_type in zip(leaves, types, strict=True)]),
         _SCANNED_SCHEMA,
@@ -136,6 +133,12 @@ def with_statistics(
         F.col("scanned_statistics").alias("leaf_statistics"),
     )
     return described, {_LAYOUT: json.dumps(read_schema)}
+
+
+def read_batches(spark: SparkSession, frame: DataFrame, schema: StructType, batch_size: int) -> Iterator[DataFrame]:
+    """The rows of the files in a schema, a DataFrame for each batch of them."""
+    for paths in _batches(frame, batch_size):
+        yield _reader(spark).schema(schema).parquet(*paths)
 
 
 @dataclass

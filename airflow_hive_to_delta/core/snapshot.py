@@ -240,7 +240,10 @@ class Snapshot:
 
     @cached_property
     def _latest(self) -> DataFrame:
-        """The last word of the log about each file, a file with another deletion vector being another one."""
+        """The last word of the log about each file, a file with another deletion vector being another one.
+
+        As for Delta, a file that the log spells in two ways is there twice.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         vector = F.concat_ws("|", "deletion_vector.storageType", "deletion_vector.pathOrInlineDv",
@@ -249,10 +252,11 @@ class Snapshot:
             self._actions.where("add IS NOT NULL OR remove IS NOT NULL")
             .selectExpr(*_FILE_COLUMNS)
             .withColumn("key", place_of(self.root)("path"))
+            .withColumn("spelling", _decoded("path"))
             .withColumn("vector", vector)
         )
-        columns = [name for name in said.columns if name not in ("key", "vector")]
-        last = said.groupBy("key", "vector").agg(F.max_by(F.struct(*columns), "version").alias("last"))
+        columns = [name for name in said.columns if name not in ("key", "spelling", "vector")]
+        last = said.groupBy("key", "spelling", "vector").agg(F.max_by(F.struct(*columns), "version").alias("last"))
         return last.select("key", *(f"last.{name}" for name in columns))
 
     @cached_property
@@ -291,8 +295,7 @@ def place_of(root: Location) -> Callable[[str], Column]:
     scheme, authority, path = root.place
 
     def place(column: str) -> Column:
-        # A URI, not a form: a plus is a plus.
-        decoded = F.url_decode(F.replace(F.col(column), F.lit("+"), F.lit("%2B")))
+        decoded = _decoded(column)
         absolute = _one_spelling(decoded)
         return (
             F.when(F.col(column).rlike(_SCHEME), absolute)
@@ -316,10 +319,19 @@ def key_of(location: Location) -> str:
     return f"{scheme}://{authority}{path}"
 
 
+def _decoded(column: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    # A URI, not a form: a plus is a plus.
+    return F.url_decode(F.replace(F.col(column), F.lit("+"), F.lit("%2B")))
+
+
 def _one_spelling(uri: Column) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    return F.regexp_replace(F.regexp_replace(uri, "^s3[an]://", "s3://"), "^file:/+", "file:///")
+    uri = F.regexp_replace(F.regexp_replace(uri, "^s3[an]://", "s3://"), "^file:/+", "file:///")
+    # Hadoop leaves an authority that is empty out.
+    return F.regexp_replace(uri, "^([A-Za-z][A-Za-z0-9+.-]*):/(?!/)", "$1:///")
 
 
 _COMMIT = re.compile(r"\d{20}\.json")
