@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, UCDiscovery, convert
+from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, S3Listing, UCDiscovery, convert
 from airflow_hive_to_delta.core import vacuum
 from airflow_hive_to_delta.core.claims import one_spelling, one_spelling_of
 from airflow_hive_to_delta.core.cutover import cut_over_table
@@ -22,6 +22,7 @@ from airflow_hive_to_delta.core.listing import DatabricksListing
 from airflow_hive_to_delta.core.models import VacuumResult
 from airflow_hive_to_delta.core.paths import parse_location
 from airflow_hive_to_delta.core.storage import HadoopStorage, LocalStorage, S3Storage
+from airflow_hive_to_delta.core.sync import sync_table
 from airflow_hive_to_delta.core.vacuum import vacuum_external_files
 from tests.crashes import at_every_step
 from tests.lake import Lake
@@ -119,6 +120,17 @@ def test_what_delta_removed_long_ago_goes_when_hive_has_dropped_it(lake: Lake) -
     assert sorted(delta_at(lake.spark, lake.location()).collect()) == rows
     again = table.vacuum(dry_run=False)
     assert (again.success, again.orphaned_files) == (True, [])
+
+
+def test_what_a_sync_removed_because_hive_dropped_it_stays_for_hive(lake: Lake) -> None:
+    table = Table(lake, "f")
+    table.drop_partition()
+    (hive,) = GlueDiscovery(lake.database).discover()
+    assert sync_table(lake.spark, hive, S3Listing(), output_mode="complete").num_removed_files == 1
+    result = table.vacuum(0, dry_run=False, allow_short_retention=True)
+    assert (result.orphaned_files, result.deleted_files) == ([], [])
+    assert any("dropped in Hive" in note for note in result.notes)
+    assert f"{table.other}/f" in table.there()
 
 
 def test_names_with_every_character(lake: Lake) -> None:

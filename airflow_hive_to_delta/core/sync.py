@@ -243,8 +243,8 @@ def _change(table: TableInfo, found: Differences, asked: _Asked, *, overwrite: b
     if found.count("conflict") and not asked.accept_conflicts:
         raise PermanentError(
             f"{name}: Hive has written {found.count('conflict')} file(s) anew after Delta had deleted or rewritten "
-            f"rows of them: {found.some('conflict')}. Which rows are right only people know: delete the old ones from the "
-            "Delta table, then pass accept_conflicts=True, which adds the files as they are now"
+            f"rows of them: {found.some('conflict')}. Which rows are right only people know: delete the old ones from "
+            "the Delta table, then pass accept_conflicts=True, which adds the files as they are now"
         )
     new = {"new", *(("conflict",) if found.count("conflict") else ())}
     if asked.output_mode == "append":

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from airflow_hive_to_delta.core.adds import DESCRIBED_SCHEMA
 from airflow_hive_to_delta.core.describe import persisted
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError, spark_call
+from airflow_hive_to_delta.core.paths import parse_location
+from airflow_hive_to_delta.core.presence import with_presence
 from airflow_hive_to_delta.core.scan import FilePlacer
 from airflow_hive_to_delta.core.sql import sql_literal
 
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 #: - ``taken``: Hive's, and Delta has deleted or rewritten it since: its rows are Delta's affair.
 #: - ``conflict``: the same, and Hive has written it anew after that.
 #: - ``delta``: a file that Delta wrote.
-#: - ``lost``: a live file that Delta wrote, and that is gone from a folder which Hive has written to.
+#: - ``lost``: a live file that Delta wrote, and that is gone from a folder of Hive, which deletes all that lies in it.
+#: - ``unseen``: a live file that Delta wrote into a folder which was Hive's and is listed no more; it is there.
 _KIND = """
 CASE WHEN h_path IS NOT NULL AND l_path IS NOT NULL THEN
     CASE WHEN hive IS NULL THEN 'delta' WHEN {same_live} THEN 'same' ELSE 'replaced' END
@@ -138,15 +141,24 @@ def differences(
             for name, value in values.items()
         )
         told = joined.selectExpr(
-            *("key", "h_path", "h_size", "h_time", "l_path", "l_values", "l_size", "l_vector"),
+            *("key", "hive", "h_path", "h_size", "h_time", "l_path", "l_values", "l_size", "l_vector"),
             f"{_KIND.format(same_live=same_live, same_seen=same_seen)} AS kind",
             f"concat_ws('/', {partition}) AS partition" if partition else "'the table' AS partition",
         )
         with persisted(_with_lost(told)) as frame:
-            totals = frame.groupBy("kind").agg(F.count("*"), F.sum("h_size"), F.sum("l_size"))
             with spark_call(doing):
-                rows = totals.collect()
-            yield Differences(frame, {kind: (files, hive or 0, log or 0) for kind, files, hive, log in rows})
+                found = _totalled(frame)
+            if gone := _gone_unseen(snapshot, found, options):
+                lost = F.col("key").isin(gone)
+                found = _totalled(frame.withColumn("kind", F.when(lost, "lost").otherwise(F.col("kind"))))
+            yield found
+
+
+def _totalled(frame: DataFrame) -> Differences:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = frame.groupBy("kind").agg(F.count("*"), F.sum("h_size"), F.sum("l_size")).collect()
+    return Differences(frame, {kind: (files, hive or 0, log or 0) for kind, files, hive, log in rows})
 
 
 def _with_lost(told: DataFrame) -> DataFrame:
@@ -154,12 +166,24 @@ def _with_lost(told: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     folder = F.regexp_extract("key", "^(.*)/[^/]*$", 1)
-    listed = (
-        told.where("h_path IS NOT NULL").select(folder.alias("folder")).distinct().withColumn("listed", F.lit(True))
+    folders = (
+        told.where("h_path IS NOT NULL OR hive IS NOT NULL")
+        .groupBy(folder.alias("folder"))
+        .agg(F.bool_or(F.col("h_path").isNotNull()).alias("listed"))
     )
-    missing = (F.col("kind") == "delta") & F.col("h_path").isNull() & F.col("l_path").isNotNull() & F.col("listed")
-    found = told.withColumn("folder", folder).join(listed, "folder", "left")
-    return found.withColumn("kind", F.when(missing, "lost").otherwise(F.col("kind"))).drop("folder", "listed")
+    found = told.withColumn("folder", folder).join(folders, "folder", "left")
+    missing = (F.col("kind") == "delta") & F.col("h_path").isNull() & F.col("l_path").isNotNull()
+    kind = F.when(missing & F.col("listed"), "lost").when(missing & ~F.col("listed"), "unseen").otherwise(F.col("kind"))
+    return found.withColumn("kind", kind).drop("folder", "listed", "hive")
+
+
+def _gone_unseen(snapshot: Snapshot, found: Differences, options: ConversionOptions) -> list[str]:
+    """Of the files that no listing shows, those that are not there: Hive has deleted them, then dropped the folder."""
+    if not found.count("unseen"):
+        return []
+    rows = found.of(("unseen",)).select("key").orderBy("key").toLocalIterator()
+    files = ((parse_location(row.key), row.key) for row in rows)
+    return [key for _, key, there in with_presence(files, snapshot.spark, options) if there is None]
 
 
 def _refuse_unplaced(placed: DataFrame) -> None:

@@ -212,6 +212,9 @@ def _removed_before(
         location = _location(row.key)
         if row.is_live:
             kept["are live, with other rows deleted or by another spelling"] += 1
+        elif row.hive is False:
+            # By a sync, because Hive had dropped the partition: an external table keeps its files for another day.
+            kept["were dropped in Hive, and are Hive's to delete"] += 1
         elif row.removed_at is None:
             kept["have no time of removal in the log"] += 1
         elif row.removed_at > until:
@@ -229,7 +232,7 @@ def _external(snapshot: Snapshot) -> DataFrame:
 
     root = f"{one_spelling(key_of(snapshot.root))}/"
     live = snapshot.files.select(one_spelling_of("key").alias("place")).distinct().withColumn("is_live", F.lit(True))
-    written = ledger_of(snapshot).files().select("key", "hive_time")
+    written = ledger_of(snapshot).files().select("key", "hive", "hive_time")
     return (
         snapshot.removed.where(F.col("path").rlike(_ABSOLUTE))
         .withColumn("place", one_spelling_of("key"))

@@ -1,0 +1,83 @@
+"""Every example of the documents in docs/ runs, in its order, on the tables it names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import airflow_hive_to_delta
+from tests.lake import PARQUET, Lake
+from tests.lake import lake as lake
+from tests.oracle import assert_same
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def python_blocks(document: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (DOCS / document).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_every_document_is_run_here() -> None:
+    assert {path.name for path in DOCS.glob("*.md") if python_blocks(path.name)} == {"after-conversion.md"}
+
+
+@pytest.fixture
+def shop(lake: Lake) -> Iterator[Lake]:
+    """One table of orders by days in the Glue database of the examples, one of its days in another bucket."""
+    lake.glue.create_database(DatabaseInput={"Name": "shop"})
+    far = lake.add_bucket()
+    lake.put("orders/day=2026-01-01/000000_0", {"id": [1, 2]})
+    lake.put("days/2026-01-02/000000_0", {"id": [3]}, bucket=far)
+    lake.glue.create_table(
+        DatabaseName="shop",
+        TableInput={
+            "Name": "orders",
+            "TableType": "EXTERNAL_TABLE",
+            "PartitionKeys": [{"Name": "day", "Type": "string"}],
+            "StorageDescriptor": {
+                **PARQUET,
+                "Columns": [{"Name": "id", "Type": "bigint"}],
+                "Location": lake.location("orders"),
+            },
+        },
+    )
+    places = {
+        "2026-01-01": lake.location("orders/day=2026-01-01"),
+        "2026-01-02": f"s3://{far}/days/2026-01-02",
+    }
+    for day, place in places.items():
+        partition = {"Values": [day], "StorageDescriptor": {**PARQUET, "Location": place}}
+        lake.glue.create_partition(DatabaseName="shop", TableName="orders", PartitionInput=partition)
+    yield lake
+    lake.glue.delete_database(Name="shop")
+
+
+@pytest.mark.slow
+def test_after_the_conversion(
+    shop: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(airflow_hive_to_delta, "local_session", lambda: spark, raising=False)
+    blocks = python_blocks("after-conversion.md")
+    assert len(blocks) == 8
+    names: dict[str, object] = {}
+    told = []
+    for block in blocks:
+        exec(block, names)  # as a reader would paste it
+        told.append(capsys.readouterr().out)
+        if len(told) == 2:
+            shop.put("orders/day=2026-01-01/000001_0", {"id": [9]})  # what Hive writes before the sync
+    plan, verified, synced, streamed, versions, vacuumed, cut_over, rolled_back = told
+    assert "convertible" in plan
+    assert verified.count("success=True") == 2
+    assert synced == "synced 1 0\n"
+    assert streamed.startswith("DeltaSink[")
+    assert versions.splitlines() == ["2 ['day'] delta WRITE", "2 3"]
+    assert vacuumed.startswith("True []")
+    assert "status='cut_over'" in cut_over
+    assert "status='rolled_back'" in rolled_back
+    hive = spark.read.parquet(shop.location("orders/day=2026-01-01"))
+    assert_same(spark, spark.createDataFrame([(1,), (2,), (9,)], "id bigint"), hive)
