@@ -42,6 +42,18 @@ def too_many(table: str, limit: int) -> str:
     )
 
 
+def list_error(table: str, error: Exception) -> dict[str, Any]:
+    """What travels instead of a list that could not be made."""
+    from airflow_hive_to_delta.core.errors import PermanentError
+
+    return {
+        "table": table,
+        "error": str(error) or type(error).__name__,
+        "retryable": not isinstance(error, PermanentError),
+        "kind": type(error).__name__,
+    }
+
+
 def write_manifest(batches: Iterable[pa.RecordBatch], destination: BinaryIO) -> None:
     """Write file batches (``ARROW_FILES``) as they come; one row group is in memory at a time."""
     import pyarrow.parquet as pq

@@ -20,10 +20,11 @@ def get_provider_info() -> dict[str, object]:
             {
                 "integration-name": "Hive to Delta",
                 "python-modules": [
-                    f"{operators}.discover",
-                    f"{operators}.list_files",
-                    f"{operators}.convert",
-                    f"{operators}.report",
+                    f"{operators}.{name}"
+                    for name in (
+                        *("discover", "plan", "list_files", "convert", "verify", "sync"),
+                        *("vacuum", "rollback", "cut_over", "report"),
+                    )
                 ],
             }
         ],

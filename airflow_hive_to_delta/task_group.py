@@ -1,21 +1,25 @@
-"""A whole migration in one call: discover, then list and convert each table, then report."""
+"""A whole migration in one call, and the syncs after it: discover, then some steps for each table, then report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
-from airflow.sdk import TaskGroup, task_group
+from airflow.sdk import BaseOperator, TaskGroup, task_group
 
+from airflow_hive_to_delta.core.models import OutputMode, VerifyLevel
 from airflow_hive_to_delta.engines import Engine
 from airflow_hive_to_delta.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.operators.convert import ConvertTableOperator
 from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, Choose, GlueDiscoverOperator
 from airflow_hive_to_delta.operators.list_files import ListFilesOperator, Strategy
 from airflow_hive_to_delta.operators.report import MigrationReportOperator
+from airflow_hive_to_delta.operators.sync import SyncTableOperator
 from airflow_hive_to_delta.operators.tables import Options, check_count
+from airflow_hive_to_delta.operators.verify import VerifyTableOperator
+from airflow_hive_to_delta.report import ReportedAction
 
 
 @dataclass(frozen=True)
@@ -69,15 +73,15 @@ class PerTable:
 
     retries: int = 2
     retry_delay: timedelta = timedelta(minutes=1)
-    #: Tables (or batches) at a time in one DAG run, in each of the two steps; as many as Airflow has room for when not
-    #: given. A pool limits both steps together.
+    #: Tables (or batches) at a time in one DAG run, in each step; as many as Airflow has room for when not given. A
+    #: pool limits the steps together.
     max_active: int | None = None
     pool: str | None = None
     execution_timeout: timedelta | None = None
     #: Tables that one task takes. Needed for more tables than Airflow maps (``core.max_map_length``), and worth it for
     #: many small ones: they share one Spark session.
     batch_size: int | None = None
-    #: Tables of a batch that are converted side by side.
+    #: Tables of a batch that are worked on side by side.
     max_workers: int = 4
 
     def __post_init__(self) -> None:
@@ -97,11 +101,12 @@ def hive_to_delta_task_group(
     options: Options = None,
     per_table: PerTable | None = None,
     choose: Choose | None = None,
+    verify: VerifyLevel | None = "counts",
     aws_conn_id: str | None = "aws_default",
     region_name: str | None = None,
     asset_alias: str | None = "hive_to_delta",
 ) -> TaskGroup:
-    """Tasks that migrate every table of a source: discover, a mapped group of list and convert, and the report.
+    """Tasks that migrate every table of a source: discover, a mapped group of list, convert and verify, and the report.
 
     Each table has its own retries, and a table that fails touches no other; the report then fails the run and names it.
     Clearing a failed table runs that table and the report again, and nothing else.
@@ -115,86 +120,240 @@ def hive_to_delta_task_group(
     :param per_table: retries, concurrency and batches.
     :param choose: a function that takes a discovered table as a dict and returns it, with another
         ``target_table_name`` for example, or None to leave it out.
+    :param verify: compare every table that the run converted with the files that it was made from, by ``counts`` or in
+        ``full``; None does not. A table that was a Delta table before the run is not compared, for Hive or others may
+        have written since: its task is skipped.
     :param aws_conn_id: the AWS connection of every task; None: the environment's identity.
     :param asset_alias: the alias that the converted tables, as assets, belong to.
     """
-    target = target or Target()
-    staging = Staging(staging) if isinstance(staging, str) else staging
-    per_table = per_table or PerTable()
-    _check("source", source, GlueSource, CatalogSource)
-    _check("staging", staging, Staging)
-    _check("target", target, Target)
-    _check("per_table", per_table, PerTable)
-    listing = listing or FileListing("s3" if isinstance(source, GlueSource) else "spark")
-    _check("listing", listing, FileListing)
-    identity: dict[str, Any] = {"aws_conn_id": aws_conn_id, "region_name": region_name}
-    job: dict[str, Any] = {**identity, "engine": engine, "staging": staging.root, "staging_conn_id": staging.conn_id}
-    each: dict[str, Any] = {
-        "retries": per_table.retries,
-        "retry_delay": per_table.retry_delay,
-        "max_active_tis_per_dagrun": per_table.max_active,
-        "execution_timeout": per_table.execution_timeout,
-        **({"pool": per_table.pool} if per_table.pool else {}),
-    }
-    choice: dict[str, Any] = {
-        "target_schema": target.schema,
-        "choose": choose,
-        "batch_size": per_table.batch_size,
-        "options": options,
-    }
-    with TaskGroup(group_id) as group:
-        discover: GlueDiscoverOperator | CatalogDiscoverOperator
-        if isinstance(source, GlueSource):
-            discover = GlueDiscoverOperator(
-                task_id="discover",
-                databases=source.databases,
-                include=source.include,
-                exclude=source.exclude,
-                catalog_id=source.catalog_id,
-                **identity,
-                **choice,
-            )
-        else:
-            discover = CatalogDiscoverOperator(
-                task_id="discover", allow=source.allow, deny=source.deny, **job, **choice
-            )
+    parts = _Parts(
+        source=source,
+        staging=staging,
+        target=target,
+        listing=listing,
+        engine=engine,
+        options=options,
+        per_table=per_table,
+        choose=choose,
+        verify=verify,
+        aws_conn_id=aws_conn_id,
+        region_name=region_name,
+        asset_alias=asset_alias,
+    )
 
-        @task_group(group_id="tables")
-        def tables(table: Any) -> None:
-            list_files = ListFilesOperator(
-                task_id="list_files",
-                table=table,
-                listing=listing.strategy,
-                inventory_manifests=listing.inventory_manifests,
-                glue_database=listing.glue_database,
-                inline_limit=listing.inline_limit,
-                options=options,
-                **job,
-                **each,
-            )
-            ConvertTableOperator(
-                task_id="convert",
-                table=table,
-                files=list_files.output,
-                target_catalog=target.catalog,
-                target_schema=target.schema,
-                options=options,
-                max_workers=per_table.max_workers,
-                asset_alias=asset_alias,
-                **job,
-                **each,
-            )
+    def steps(table: Any) -> list[BaseOperator]:
+        files = parts.list_files(table)
+        convert = parts.convert(table, files)
+        return [files, convert, *parts.verify_after(convert, table, files)]
 
-        mapped = tables.expand(table=discover.output)
-        report = MigrationReportOperator(
-            task_id="report",
-            discover_task_id=discover.task_id,
-            table_task_ids=[f"{group.group_id}.tables.list_files", f"{group.group_id}.tables.convert"],
-            staging=staging.root,
-            staging_conn_id=staging.conn_id or aws_conn_id,
+    return parts.group(group_id, "convert", steps)
+
+
+def hive_to_delta_sync_task_group(
+    group_id: str = "hive_to_delta_sync",
+    *,
+    source: GlueSource | CatalogSource,
+    staging: Staging | str,
+    convert_new: bool = False,
+    target: Target | None = None,
+    listing: FileListing | None = None,
+    engine: Engine | None = None,
+    options: Options = None,
+    per_table: PerTable | None = None,
+    choose: Choose | None = None,
+    output_mode: OutputMode = "append",
+    merge_schema: bool = False,
+    overwrite_schema: bool = False,
+    verify: VerifyLevel | None = None,
+    aws_conn_id: str | None = "aws_default",
+    region_name: str | None = None,
+    asset_alias: str | None = "hive_to_delta",
+) -> TaskGroup:
+    """Tasks that bring what Hive has written since into the Delta tables: on a schedule, until these are cut over.
+
+    Discover, a mapped group of list and sync for each table, and the report, as in :func:`hive_to_delta_task_group`. A
+    table that was cut over, or is a Delta table in its catalog anyway, is left out and reported as skipped. One that
+    was never converted fails, unless ``convert_new`` is set.
+
+    The version of a sync is the DAG run's ``run_after``: the same run again changes nothing (see
+    :class:`SyncTableOperator`). The other parameters are those of :func:`hive_to_delta_task_group`.
+
+    :param convert_new: convert tables that are no Delta tables yet, with a step before the sync: the first run then
+        converts all, later ones what is new in Hive.
+    :param target: where tables that ``convert_new`` converts are registered.
+    :param output_mode: ``append`` brings new files; ``complete`` mirrors what Hive has replaced and dropped, too.
+    :param merge_schema: take over new columns and wider types.
+    :param overwrite_schema: take over Hive's columns as they are; with ``complete`` only.
+    :param verify: compare every table after its sync with the files of Hive. Only for tables that nobody else writes
+        to; and with ``append`` what Hive has dropped is a difference.
+    """
+    if target is not None and not convert_new:
+        raise ValueError("target is given without convert_new=True, and only tables that are converted are registered")
+    parts = _Parts(
+        source=source,
+        staging=staging,
+        target=target,
+        listing=listing,
+        engine=engine,
+        options=options,
+        per_table=per_table,
+        choose=choose,
+        verify=verify,
+        aws_conn_id=aws_conn_id,
+        region_name=region_name,
+        asset_alias=asset_alias,
+    )
+    mode = {"output_mode": output_mode, "merge_schema": merge_schema, "overwrite_schema": overwrite_schema}
+
+    def steps(table: Any) -> list[BaseOperator]:
+        files = parts.list_files(table)
+        sync = parts.sync(table, files, **mode)
+        if not convert_new:
+            return [files, sync, *parts.verify_after(sync, table, files)]
+        convert = parts.convert(table, files)
+        convert >> sync
+        return [files, convert, sync, *parts.verify_after(sync, table, files)]
+
+    return parts.group(group_id, "sync", steps, leave_out_delta=True)
+
+
+class _Parts:
+    """What the groups are made of, by arguments that all their tasks share."""
+
+    def __init__(
+        self,
+        *,
+        source: GlueSource | CatalogSource,
+        staging: Staging | str,
+        target: Target | None,
+        listing: FileListing | None,
+        engine: Engine | None,
+        options: Options,
+        per_table: PerTable | None,
+        choose: Choose | None,
+        verify: VerifyLevel | None,
+        aws_conn_id: str | None,
+        region_name: str | None,
+        asset_alias: str | None,
+    ) -> None:
+        self.source = source
+        self.staging = Staging(staging) if isinstance(staging, str) else staging
+        self.target = target or Target()
+        self.per_table = per_table or PerTable()
+        _check("source", source, GlueSource, CatalogSource)
+        _check("staging", self.staging, Staging)
+        _check("target", self.target, Target)
+        _check("per_table", self.per_table, PerTable)
+        self.listing = listing or FileListing("s3" if isinstance(source, GlueSource) else "spark")
+        _check("listing", self.listing, FileListing)
+        if verify not in (None, *get_args(VerifyLevel)):
+            raise ValueError(f"verify is {verify!r}, expected counts, full or None")
+        self.verify = verify
+        self.choose = choose
+        self.options = options
+        self.asset_alias = asset_alias
+        self.identity: dict[str, Any] = {"aws_conn_id": aws_conn_id, "region_name": region_name}
+        self.job: dict[str, Any] = {
+            **self.identity,
+            "engine": engine,
+            "staging": self.staging.root,
+            "staging_conn_id": self.staging.conn_id,
+        }
+        self.each: dict[str, Any] = {
+            **self.job,
+            "options": options,
+            "retries": self.per_table.retries,
+            "retry_delay": self.per_table.retry_delay,
+            "max_active_tis_per_dagrun": self.per_table.max_active,
+            "execution_timeout": self.per_table.execution_timeout,
+            **({"pool": self.per_table.pool} if self.per_table.pool else {}),
+        }
+
+    def group(
+        self,
+        group_id: str,
+        action: ReportedAction,
+        steps: Callable[[Any], list[BaseOperator]],
+        *,
+        leave_out_delta: bool = False,
+    ) -> TaskGroup:
+        """Discover, the steps mapped over the tables, and the report."""
+        made: list[BaseOperator] = []
+        with TaskGroup(group_id) as group:
+            discover = self.discover(leave_out_delta=leave_out_delta)
+
+            @task_group(group_id="tables")
+            def tables(table: Any) -> None:
+                made.extend(steps(table))
+
+            mapped = tables.expand(table=discover.output)
+            report = MigrationReportOperator(
+                task_id="report",
+                discover_task_id=discover.task_id,
+                table_task_ids=[step.task_id for step in made],
+                action=action,
+                staging=self.staging.root,
+                staging_conn_id=self.staging.conn_id or self.identity["aws_conn_id"],
+            )
+            mapped >> report
+        return group
+
+    def discover(self, *, leave_out_delta: bool) -> GlueDiscoverOperator | CatalogDiscoverOperator:
+        choice: dict[str, Any] = {
+            "task_id": "discover",
+            "target_schema": self.target.schema,
+            "choose": self.choose,
+            "batch_size": self.per_table.batch_size,
+            "options": self.options,
+            "leave_out_delta": leave_out_delta,
+        }
+        source = self.source
+        if isinstance(source, CatalogSource):
+            return CatalogDiscoverOperator(allow=source.allow, deny=source.deny, **self.job, **choice)
+        return GlueDiscoverOperator(
+            databases=source.databases,
+            include=source.include,
+            exclude=source.exclude,
+            catalog_id=source.catalog_id,
+            **self.identity,
+            **choice,
         )
-        mapped >> report
-    return group
+
+    def list_files(self, table: Any) -> ListFilesOperator:
+        return ListFilesOperator(
+            task_id="list_files",
+            table=table,
+            listing=self.listing.strategy,
+            inventory_manifests=self.listing.inventory_manifests,
+            glue_database=self.listing.glue_database,
+            inline_limit=self.listing.inline_limit,
+            **self.each,
+        )
+
+    def convert(self, table: Any, files: ListFilesOperator) -> ConvertTableOperator:
+        return ConvertTableOperator(
+            task_id="convert",
+            target_catalog=self.target.catalog,
+            target_schema=self.target.schema,
+            asset_alias=self.asset_alias,
+            **self._of_files(table, files),
+        )
+
+    def sync(self, table: Any, files: ListFilesOperator, **mode: Any) -> SyncTableOperator:
+        return SyncTableOperator(task_id="sync", asset_alias=self.asset_alias, **mode, **self._of_files(table, files))
+
+    def verify_after(self, written: BaseOperator, table: Any, files: ListFilesOperator) -> list[BaseOperator]:
+        """The step that compares what an earlier one has written; none when nobody asked for it."""
+        if self.verify is None:
+            return []
+        return [
+            VerifyTableOperator(
+                task_id="verify", level=self.verify, results=written.output, **self._of_files(table, files)
+            )
+        ]
+
+    def _of_files(self, table: Any, files: ListFilesOperator) -> dict[str, Any]:
+        return {"table": table, "files": files.output, "max_workers": self.per_table.max_workers, **self.each}
 
 
 def _check(argument: str, given: Any, *expected: type) -> None:

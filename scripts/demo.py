@@ -1,10 +1,10 @@
 """A real Airflow migrates two small Hive databases on a simulated AWS, and the Delta tables are read back.
 
-    make demo       runs dags_examples/several_databases.py once, and ends
-    make demo-ui    the same in Airflow's own pages, until Ctrl-C
+    make demo       plans, migrates and verifies, syncs what Hive writes after, rolls one table back, and ends
+    make demo-ui    the migration in Airflow's own pages, until Ctrl-C
 
-No cloud account is needed: moto's server plays AWS on loopback, an embedded Spark does the work, and both end with the
-demo. Everything that it keeps is in ``.airflow``, which is Airflow's home here.
+The DAGs are those of dags_examples. No cloud account is needed: moto's server plays AWS on loopback, an embedded Spark
+does the work, and both end with the demo. Everything that it keeps is in ``.airflow``, which is Airflow's home here.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import boto3
-from demo_lake import fill, hive_tables, simulated_aws
+from demo_lake import NEW_ROWS, fill, hive_tables, hive_writes, simulated_aws
 
 from airflow_hive_to_delta import local_session
 
 PROJECT = Path(__file__).parent.parent.resolve()
 HOME = PROJECT / ".airflow"
 LOG = HOME / "demo.log"
-REPORT = HOME / "report.html"
 DAG = "several_databases"
 POOL = "hive_to_delta"
 #: Seconds for one command of Airflow. A task that fails waits before its next try, so a broken demo takes long.
@@ -72,23 +71,93 @@ def run_once(endpoint: str, s3: Any, glue: Any) -> int:
     (HOME / "airflow.db").unlink(missing_ok=True)
     LOG.write_text("")
     prepare_airflow()
-    say(f"Running the DAG {DAG}")
-    # Its exit code says whether the DAG run failed; what the report says is more, and is checked.
-    ended = airflow("dags", "test", DAG, check=False)
-    report = find_report(s3)
-    if ended or report is None:
-        raise DemoError(f"The DAG run failed{' without a report' if report is None else ''}")
-    say("Reading the Delta tables back")
+    plan(s3)
+    report = migrate(s3)
+    new = sync(s3, glue)
+    say("\nReading the Delta tables back")
     rows = count_rows(endpoint, glue, report["tables"])
-    show(report["tables"], rows)
-    print(f"\nThe report is {REPORT}\nTo look around in Airflow itself: make demo-ui")
-    statuses = dict(Counter(table["status"] for table in report["tables"]))
-    if statuses != EXPECTED:
-        raise DemoError(f"The tables ended as {statuses}, expected {EXPECTED}")
     in_hive = {f"{table.database}.{table.name}": table.rows for table in hive_tables()}
+    in_hive["sales.orders"] += new
+    show(report["tables"], rows)
     if lost := {table: (found, in_hive[table]) for table, found in rows.items() if found != in_hive[table]}:
         raise DemoError(f"Delta reads other rows than Hive has, as (Delta, Hive): {lost}")
+    roll_back(s3, glue)
+    print(f"\nThe pages of plan, migration and sync are in {HOME}\nTo look around in Airflow itself: make demo-ui")
     return 0
+
+
+def plan(s3: Any) -> None:
+    planned = statuses_of(run_dag(s3, "plan_migration", "plan"))
+    say(f"  {told(planned)}")
+    if planned != {"convertible": 5, "refused": 1}:
+        raise DemoError(f"The plan is {planned}, expected 5 convertible and 1 refused")
+
+
+def migrate(s3: Any) -> dict[str, Any]:
+    report = run_dag(s3, DAG, "report")
+    say(f"  {told(statuses_of(report))}")
+    if statuses_of(report) != EXPECTED:
+        raise DemoError(f"The tables ended as {statuses_of(report)}, expected {EXPECTED}")
+    for table in report["tables"]:
+        if table["status"] == "converted":
+            verified = [note for note in table["notes"] if note.startswith("Verified")]
+            say(f"  {table['table']}: {verified[0] if verified else 'not verified'}")
+            if not verified:
+                raise DemoError(f"{table['table']} was not verified")
+    return report
+
+
+def sync(s3: Any, glue: Any) -> int:
+    """The rows that Hive has got since."""
+    say("\nA Hive job writes a new day of sales.orders")
+    hive_writes(s3, glue)
+    report = run_dag(s3, "sync_until_cut_over", "report", page="sync")
+    synced = {table["table"]: table for table in report["tables"]}
+    orders = synced["sales.orders"]
+    say(f"  sales.orders: {orders['status']}, version {orders['version']}: {orders['notes'][0]}")
+    say(f"  sales.items: {synced['sales.items']['status']}")
+    if (orders["status"], synced["sales.items"]["status"]) != ("synced", "unchanged"):
+        raise DemoError(f"The sync ended as {statuses_of(report)}, expected sales.orders synced and sales.items not")
+    return NEW_ROWS
+
+
+def roll_back(s3: Any, glue: Any) -> None:
+    say("")
+    result = run_dag(s3, "roll_back", "sales.orders")
+    say(f"  sales.orders: {result['status']}; its log lies at {result['log_moved_to']} now")
+    say(f"  dropped from Glue: {', '.join(result['dropped'])}")
+    left = [table["Name"] for table in glue.get_tables(DatabaseName="sales_delta")["TableList"]]
+    files = s3.list_objects_v2(Bucket="lake", Prefix="sales/orders/_delta_log/").get("Contents", [])
+    if left != ["items"] or any(file["Key"].endswith(".json") for file in files):
+        raise DemoError(f"sales_delta has {left} after the rollback, and the log of sales.orders {len(files)} files")
+
+
+def run_dag(s3: Any, dag: str, document: str, *, page: str | None = None) -> dict[str, Any]:
+    """Run a DAG to its end: the JSON document that it left under this name. Its page is copied to Airflow's home."""
+    say(f"Running the DAG {dag}")
+    # Its exit code says whether the DAG run failed; what the document says is more, and is checked.
+    ended = airflow("dags", "test", dag, check=False)
+    found = s3.list_objects_v2(Bucket="lake", Prefix=f"staging/{dag}/").get("Contents", [])
+    kept = {file["Key"].rpartition("/")[2]: file["Key"] for file in found}
+    if ended or f"{document}.json" not in kept:
+        raise DemoError(f"The DAG run of {dag} failed, and left {', '.join(kept) or 'nothing'}")
+
+    def read(name: str) -> bytes:
+        body: bytes = s3.get_object(Bucket="lake", Key=kept[name])["Body"].read()
+        return body
+
+    if f"{document}.html" in kept:
+        (HOME / f"{page or document}.html").write_bytes(read(f"{document}.html"))
+    read_back: dict[str, Any] = json.loads(read(f"{document}.json"))
+    return read_back
+
+
+def statuses_of(report: dict[str, Any]) -> dict[str, int]:
+    return dict(Counter(table["status"] for table in report["tables"]))
+
+
+def told(statuses: dict[str, int]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
 
 
 def show_pages() -> int:
@@ -200,17 +269,6 @@ def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
                 break
             time.sleep(0.5)
     raise DemoError(f"Airflow did not answer at {address}")
-
-
-def find_report(s3: Any) -> dict[str, Any] | None:
-    """The report of the DAG run, whose page is copied to where it outlives the simulated S3."""
-    found = s3.list_objects_v2(Bucket="lake", Prefix="staging/").get("Contents", [])
-    for page in (file["Key"] for file in found if file["Key"].endswith("/report.html")):
-        REPORT.write_bytes(s3.get_object(Bucket="lake", Key=page)["Body"].read())
-        text = s3.get_object(Bucket="lake", Key=page.removesuffix("html") + "json")["Body"].read()
-        report: dict[str, Any] = json.loads(text)
-        return report
-    return None
 
 
 def count_rows(endpoint: str, glue: Any, tables: list[dict[str, Any]]) -> dict[str, int]:

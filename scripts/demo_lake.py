@@ -20,6 +20,9 @@ BUCKETS = ("lake", "archive", "inventory")
 DATABASES = ("sales", "web")
 #: The folder of the inventory reports.
 INVENTORY = "2024-05-01T01-00Z"
+#: What a Hive job writes after the conversion: a new day of sales.orders.
+NEW_DAY, NEW_ROWS = "2024-05-02", 2
+NEW_PLACE = f"s3://lake/sales/orders/day={NEW_DAY}"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 PARQUET = {
     "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
@@ -69,6 +72,14 @@ def fill(s3: Any, glue: Any) -> None:
         _create_in_glue(glue, table)
     for bucket in ("lake", "archive"):
         _report_inventory(s3, bucket)
+
+
+def hive_writes(s3: Any, glue: Any) -> None:
+    """A Hive job adds a day to ``sales.orders``, as ``INSERT INTO … PARTITION`` does."""
+    amounts = pa.array([Decimal("5.00"), Decimal("7.50")], pa.decimal128(10, 2))
+    _put(s3, f"{NEW_PLACE}/000000_0", _parquet({"Id": [10, 11], "amount": amounts}))
+    described = {"Values": [NEW_DAY], "StorageDescriptor": {"Location": NEW_PLACE, **PARQUET}}
+    glue.create_partition(DatabaseName="sales", TableName="orders", PartitionInput=described)
 
 
 @contextmanager

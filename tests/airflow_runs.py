@@ -112,7 +112,7 @@ def run_dag(airflow_home: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[C
         return Run(found, done.run_id, str(done.state), "".join(capfd.readouterr()))
 
     yield run
-    for file in files:
+    for file in set(files):  # one may have run several times
         file.unlink()
     shutil.rmtree(airflow_home / "dags" / "__pycache__", ignore_errors=True)
 

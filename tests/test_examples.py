@@ -1,7 +1,7 @@
 """The example DAGs, as a user copies them: parsed at no cost, and run in a real Airflow on an embedded Spark.
 
 They migrate the databases of the demo, and what Delta reads afterwards is compared with what Hive reads. Starting Spark
-is what costs time here, so two of them run their jobs on the session of the tests.
+is what costs time here, so most of them run their jobs on the session of the tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from scripts.demo_lake import BUCKETS, DATABASES, fill, hive_tables
+import airflow_hive_to_delta
+from airflow_hive_to_delta import GlueDiscovery, S3Listing, convert
+from scripts.demo_lake import BUCKETS, DATABASES, NEW_DAY, NEW_PLACE, NEW_ROWS, fill, hive_tables, hive_writes
 from tests.airflow_runs import Run, SharedSession
 from tests.conftest import PROJECT, REGION
 from tests.lake import Lake
@@ -23,12 +25,15 @@ from tests.oracle import assert_same, delta_at
 from tests.test_layers import imported_by
 
 EXAMPLES = sorted((PROJECT / "dags_examples").glob("*.py"))
+SYNC_REPORT = "hive_to_delta_sync.report"
 HEAVY = {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy", "delta"}
 
 
 def test_every_example_has_a_test_here() -> None:
     names = {path.stem for path in EXAMPLES}
-    assert names == {"one_database", "several_databases", "hand_wired", "s3_inventory", "unity_catalog"}
+    before = {"plan_migration", "one_database", "several_databases", "hand_wired", "s3_inventory", "unity_catalog"}
+    after = {"sync_until_cut_over", "verify_fully", "cut_over", "roll_back", "vacuum_external_files"}
+    assert names == before | after | {"stream_into_table", "time_travel"}
 
 
 def test_parsing_the_examples_loads_no_heavy_library() -> None:
@@ -47,6 +52,8 @@ def test_one_database(run_dag, demo_lake: Lake) -> None:
         "tables.list_files[sales.orders]": "success",
         "tables.convert[sales.items]": "success",
         "tables.convert[sales.orders]": "success",
+        "tables.verify[sales.items]": "success",
+        "tables.verify[sales.orders]": "success",
         "report": "success",
     }
     assert statuses(run) == {"sales.items": "converted", "sales.notes": "refused", "sales.orders": "converted"}
@@ -61,6 +68,7 @@ def test_several_databases(run_dag, demo_lake: Lake) -> None:
         "discover": "success",
         f"tables.list_files[{batch}]": "success",
         f"tables.convert[{batch}]": "success",
+        f"tables.verify[{batch}]": "success",
         "report": "success",
     }
     assert statuses(run) == {
@@ -120,12 +128,99 @@ def test_unity_catalog(run_dag, demo_lake: Lake) -> None:
         assert_same(demo_lake.spark, demo_lake.spark.table(f"sales.{name}"), delta)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_the_session_of_the_tests")
+def test_plan_migration(run_dag, demo_lake: Lake) -> None:
+    run = run_dag(example("plan_migration"))
+    assert set(run.states.values()) == {"success"}
+    found = {table["table"]: table["status"] for table in run.xcom("plan", "report")["tables"]}
+    parquet = ("sales.items", "sales.orders", "web.clicks_parquet", "web.counters", "web.tmp_counters")
+    assert found == {**dict.fromkeys(parquet, "convertible"), "sales.notes": "refused"}
+    keys = [found["Key"] for found in demo_lake.s3.list_objects_v2(Bucket="lake")["Contents"]]
+    assert not [key for key in keys if "_delta_log" in key]
+    assert len([key for key in keys if key.endswith(("plan.json", "plan.html"))]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_the_session_of_the_tests")
+def test_sync_until_cut_over_and_back(run_dag, demo_lake: Lake) -> None:
+    """The life of a migration: converted, synced, verified, cut over, and rolled back."""
+    targets = {"sales.items": "sales_delta.items", "sales.orders": "sales_delta.orders"}
+    first = run_dag(example("sync_until_cut_over"))
+    assert set(first.states.values()) == {"success"}
+    assert statuses(first, SYNC_REPORT) == {
+        "sales.items": "converted",
+        "sales.notes": "refused",
+        "sales.orders": "converted",
+    }
+    assert_reads_as_hive(demo_lake, targets)
+
+    hive_writes(demo_lake.s3, demo_lake.glue)
+    demo_lake.spark.sql(f"ALTER TABLE sales.orders ADD PARTITION (day='{NEW_DAY}') LOCATION '{NEW_PLACE}'")
+    second = run_dag(example("sync_until_cut_over"))
+    assert statuses(second, SYNC_REPORT) == {
+        "sales.items": "unchanged",
+        "sales.notes": "refused",
+        "sales.orders": "synced",
+    }
+    assert_reads_as_hive(demo_lake, targets)
+
+    verified = run_dag(example("verify_fully"))
+    assert set(verified.states.values()) == {"success"}
+    assert statuses(verified) == {"sales.items": "verified", "sales.notes": "refused", "sales.orders": "verified"}
+
+    run = run_dag(example("cut_over"))
+    assert set(run.states.values()) == {"success"}
+    assert run.xcom("cut_over", label="sales.orders")["status"] == "cut_over"
+    assert_same(demo_lake.spark, demo_lake.spark.table("sales.orders"), registered(demo_lake, "sales.orders"))
+    third = run_dag(example("sync_until_cut_over"))
+    assert statuses(third, SYNC_REPORT)["sales.orders"] == "skipped"
+
+    run = run_dag(example("roll_back"))
+    assert set(run.states.values()) == {"success"}
+    assert run.xcom("roll_back", label="sales.orders")["restored"] == ["sales.orders"]
+    in_glue = demo_lake.glue.get_table(DatabaseName="sales", Name="orders")["Table"]
+    assert in_glue["StorageDescriptor"]["InputFormat"].endswith("MapredParquetInputFormat")
+    assert demo_lake.spark.table("sales.orders").count() == 9 + NEW_ROWS
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_the_session_of_the_tests")
+def test_a_stream_time_travel_and_vacuum(run_dag, demo_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = demo_lake.spark
+    monkeypatch.setattr(airflow_hive_to_delta, "local_session", lambda *_, **__: spark, raising=False)
+    for name in ("items", "orders"):
+        (done,) = convert(spark, GlueDiscovery("sales", name), S3Listing(), None, None, progress=False)
+        assert done.status == "converted"
+    items = spark.table("sales.items")
+    items.write.parquet("s3://lake/landing/items")
+
+    for _ in range(2):  # the second finds nothing new
+        run = run_dag(example("stream_into_table"))
+        assert run.xcom("stream")["version"] == 1
+    assert_same(spark, items.unionAll(items), delta_at(spark, "s3://lake/sales/items"))
+
+    compared = run_dag(example("time_travel")).xcom("compare")
+    assert compared == {
+        "then": {"version": 0, "rows": 2},
+        "now": {"version": 1, "rows": 4},
+        "operations": ["WRITE", "CONVERT"],
+    }
+
+    spark.sql("DELETE FROM delta.`s3://lake/sales/orders` WHERE day = '2019-01-01'")
+    vacuum = run_dag(example("vacuum_external_files"))
+    assert vacuum.state == "success"
+    result = vacuum.xcom("vacuum", label="sales.orders")
+    assert (result["dry_run"], result["orphaned_files"]) == (True, []), "removed today, and Hive still has it"
+    assert demo_lake.s3.get_object(Bucket="archive", Key="orders/2019/000000_0")["ContentLength"]
+
+
 def example(name: str) -> Path:
     return PROJECT / "dags_examples" / f"{name}.py"
 
 
-def statuses(run: Run) -> dict[str, str]:
-    return {table["table"]: table["status"] for table in run.xcom("report", "report")["tables"]}
+def statuses(run: Run, report: str = "report") -> dict[str, str]:
+    return {table["table"]: table["status"] for table in run.xcom(report, "report")["tables"]}
 
 
 def assert_reads_as_hive(lake: Lake, targets: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ from airflow_hive_to_delta import (
     CatalogSource,
     ConversionOptions,
     ConvertTableOperator,
+    CutOverTableOperator,
     FileListing,
     GlueDiscoverOperator,
     GlueSource,
@@ -21,8 +22,14 @@ from airflow_hive_to_delta import (
     LocalSpark,
     MigrationReportOperator,
     PerTable,
+    PlanMigrationOperator,
+    RollbackTableOperator,
     Staging,
+    SyncTableOperator,
     Target,
+    VacuumExternalFilesOperator,
+    VerifyTableOperator,
+    hive_to_delta_sync_task_group,
     hive_to_delta_task_group,
 )
 from tests.airflow_runs import dag_source
@@ -98,6 +105,40 @@ def test_the_provider_info_imports_nothing() -> None:
             "allow_bucketed is 'perhaps', expected True or False",
         ),
         (lambda: ListFilesOperator(task_id="x", table=TABLE, options={"x": "{{ 1 }}"}), "options: .*no x"),
+        (lambda: VerifyTableOperator(task_id="x", table=TABLE, files=FILES, level="some"), "level is 'some'"),
+        (lambda: VerifyTableOperator(task_id="x", table=TABLE, files=FILES, version=-1), "version is -1"),
+        (
+            lambda: VerifyTableOperator(task_id="x", table=TABLE, files=FILES, version=1, results=[]),
+            "version is 1 beside results",
+        ),
+        (lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, output_mode="update"), "output_mode is"),
+        (lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, merge_schema="yes"), "merge_schema is 'yes'"),
+        (lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, run_version=1.5), "run_version is 1.5"),
+        (
+            lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, overwrite_schema=True),
+            "overwrite_schema is True with output_mode='append'",
+        ),
+        (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, dry_run=None), "dry_run is None"),
+        (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, retention_hours=-1), "retention_hours is -1"),
+        (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, retention_hours="week"), "retention_hours is"),
+        (lambda: RollbackTableOperator(task_id="x", table=TABLE, lose_versions="3"), "lose_versions is '3'"),
+        (lambda: RollbackTableOperator(task_id="x", table=TABLE, lose_versions=[True]), "lose_versions is True"),
+        (lambda: PlanMigrationOperator(task_id="x", tables=[], staging="b"), "staging is 'b'"),
+        (lambda: PlanMigrationOperator(task_id="x", tables=[], staging="s3://b", max_workers=0), "max_workers is 0"),
+        (
+            lambda: MigrationReportOperator(
+                task_id="x", discover_task_id="d", table_task_ids=["c"], staging="s3://b", action="see"
+            ),
+            "action is 'see'",
+        ),
+        (
+            lambda: hive_to_delta_task_group(source=GlueSource("d"), staging="s3://b", verify="all"),
+            "verify is 'all', expected counts, full or None",
+        ),
+        (
+            lambda: hive_to_delta_sync_task_group(source=GlueSource("d"), staging="s3://b", target=Target(schema="x")),
+            "target is given without convert_new",
+        ),
         (lambda: PerTable(max_active=0), "max_active is 0"),
         (lambda: PerTable(retries=-1), "retries is -1"),
         (lambda: LocalSpark(memory="lots"), "memory is 'lots'"),
@@ -126,8 +167,15 @@ def test_every_argument_that_may_differ_between_runs_is_templated(airflow_home) 
             ListFilesOperator(task_id="c", table=TABLE, staging="{{ ds }}"),
             ConvertTableOperator(task_id="d", table=TABLE, files=FILES, target_schema="{{ ds }}"),
             MigrationReportOperator(task_id="e", discover_task_id="a", table_task_ids=["d"], staging="{{ ds }}"),
+            PlanMigrationOperator(task_id="f", tables=[TABLE], staging="{{ ds }}"),
+            VerifyTableOperator(task_id="g", table=TABLE, files=FILES, version="{{ ds }}"),
+            SyncTableOperator(task_id="h", table=TABLE, files=FILES, run_version="{{ ds }}"),
+            VacuumExternalFilesOperator(task_id="i", table=TABLE, dry_run="{{ ds }}"),
+            RollbackTableOperator(task_id="j", table=TABLE, lose_versions="{{ ds }}"),
+            CutOverTableOperator(task_id="k", table=TABLE),
         ]
     not_templated = {"engine", "choose", "batch_size", "listing", "inline_limit", "max_workers", "asset_alias"}
+    not_templated |= {"leave_out_delta", "action"}
     for task in tasks:
         own = {name for name in vars(task) if not name.startswith("_")} - set(vars(_plain()))
         assert own - set(task.template_fields) <= not_templated | {"job_page"}, task

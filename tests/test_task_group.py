@@ -91,7 +91,7 @@ def test_every_table_of_a_database_becomes_a_delta_table(lake, run_dag, spark) -
     names = [f"{lake.database}.{table}" for table in ("orders", "people")]
     assert run.states == {
         "discover": "success",
-        **{f"tables.{task}[{name}]": "success" for task in ("list_files", "convert") for name in names},
+        **{f"tables.{task}[{name}]": "success" for task in ("list_files", "convert", "verify") for name in names},
         "report": "success",
     }
     for name, original in originals.items():
@@ -103,6 +103,8 @@ def test_every_table_of_a_database_becomes_a_delta_table(lake, run_dag, spark) -
         f"{lake.database}.notes": "refused",
     }
     assert report["totals"]["rows"] == 6
+    told = {table["table"]: table["notes"] for table in report["tables"]}
+    assert "Verified by counts at version 0: 2 files and 4 rows" in told[names[0]]
     assert json.loads(read_text(lake, report["json"]))["totals"] == report["totals"]
     page = read_text(lake, report["html"])
     assert all(name in page for name in names)
@@ -247,6 +249,74 @@ def test_a_table_that_fails_when_it_is_run_again_is_not_called_converted(lake, r
     assert other in told["error"]
 
 
+FORGETFUL = """
+class Forgetful(SharedSession):
+    '''An engine that loses a file of the original on the way to the verification.'''
+
+    def submit(self, request, environment):
+        if request.action == "verify":
+            for files in request.arguments["lists"]:
+                files["files"].pop()
+                files["file_count"] -= 1
+        return super().submit(request, environment)
+"""
+
+
+def test_a_table_that_is_not_what_it_was_made_from_fails(lake, run_dag) -> None:
+    for day in (1, 2):
+        lake.put(f"t/day={day}/000000_0", {"n": [day, None]})
+    lake.glue_table({"n": "bigint"}, {"day": "int"}, [([day], lake.location(f"t/day={day}")) for day in "12"])
+
+    run = run_dag(group(lake, engine="Forgetful()", imports=FORGETFUL))
+
+    assert run.state == "failed"
+    assert run.states[f"tables.convert[{lake.database}.t]"] == "success"
+    assert run.tries[f"tables.verify[{lake.database}.t]"] == 1, "no retry can help"
+    (told,) = run.xcom("report", "report")["tables"]
+    assert told["status"] == "failed"
+    assert "day=2" in told["error"]
+
+
+def test_what_was_delta_before_the_run_is_not_verified(lake, run_dag, clear_and_run) -> None:
+    """Hive, or others, may have written since: a difference would say nothing."""
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    first = run_dag(group(lake))
+    assert clear_and_run(first).states[f"tables.verify[{lake.database}.t]"] == "success", "this run has converted it"
+    lake.put("t/000001_0", {"n": [2]})
+
+    for run in (clear_and_run(first), run_dag(group(lake))):
+        assert run.state == "success"
+        assert run.states[f"tables.verify[{lake.database}.t]"] == "skipped"
+        (told,) = run.xcom("report", "report")["tables"]
+        assert told["status"] == "already_delta"
+        assert any(note.startswith("Not verified: this run did not write it") for note in told["notes"])
+
+
+def test_a_last_step_without_a_word_is_a_failure(lake, run_dag) -> None:
+    """As of a task that was killed: what an earlier step said of the table is not all that was asked for."""
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    body = f"""
+discover = GlueDiscoverOperator(task_id="discover", databases={lake.database!r}, aws_conn_id=None)
+files = ListFilesOperator.partial(task_id="list", aws_conn_id=None).expand(table=discover.output)
+convert = ConvertTableOperator.partial(task_id="convert", engine=SharedSession(), aws_conn_id=None).expand_kwargs(
+    discover.output.zip(files.output).map(lambda pair: dict(table=pair[0], files=pair[1]))
+)
+silent = EmptyOperator(task_id="sync")
+report = MigrationReportOperator(
+    task_id="report", discover_task_id="discover", table_task_ids=["list", "convert", "sync"],
+    staging="s3://{lake.bucket}/staging", action="sync",
+)
+convert >> silent >> report
+"""
+    run = run_dag(dag_source(body, imports="from airflow.providers.standard.operators.empty import EmptyOperator"))
+    assert run.state == "failed"
+    (told,) = run.xcom("report", "report")["tables"]
+    assert told["status"] == "not_run"
+    assert "ended without a word" in told["error"]
+
+
 FLAKY = """
 import dataclasses
 from airflow_hive_to_delta.engines import JobError
@@ -311,6 +381,7 @@ def test_one_denied_one_unsupported_one_flaky(lake, run_dag, clear_and_run, aws_
     assert {task for task, tries in again.tries.items() if tries > before.get(task, 0)} == {
         f"tables.list_files[{lake.database}.denied]",
         f"tables.convert[{lake.database}.denied]",
+        f"tables.verify[{lake.database}.denied]",
         "report",
     }
     assert delta_at(spark, f"s3://{secret}/denied").collect() == [(1,)]

@@ -16,7 +16,7 @@ class JobRequest(_Document):
     """What a job is to do: one JSON document, without any credential in it."""
 
     action: Action
-    #: What the action works on; :mod:`airflow_hive_to_delta.job` says what each one takes.
+    #: What the action works on; :mod:`airflow_hive_to_delta.actions` says what each one takes.
     arguments: dict[str, Any]
     #: For people: what the job is called where it runs.
     name: str = "airflow-hive-to-delta"

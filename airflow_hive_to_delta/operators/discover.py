@@ -7,14 +7,14 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
 from airflow_hive_to_delta.core.target_names import same_target, tables_by_target, target_key, with_target_names
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
-from airflow_hive_to_delta.operators.tables import Options, Table, check_count, check_names, options_dict
+from airflow_hive_to_delta.operators.tables import Options, Table, check_count, check_names, failure, options_dict
 from airflow_hive_to_delta.report import TableOutcome
 
 if TYPE_CHECKING:
@@ -47,7 +47,12 @@ class _HandsOn:
     log: Any
 
     def choose_by(
-        self, target_schema: TargetSchema, choose: Choose | None, batch_size: int | None, options: Options
+        self,
+        target_schema: TargetSchema,
+        choose: Choose | None,
+        batch_size: int | None,
+        options: Options,
+        leave_out_delta: bool,
     ) -> None:
         if choose is not None and not callable(choose):
             raise TypeError(f"choose is {choose!r}, expected a function of one table")
@@ -58,20 +63,21 @@ class _HandsOn:
         self.choose = choose
         self.batch_size = batch_size
         self.options = options_dict(options)
+        self.leave_out_delta = leave_out_delta
 
     def hand_on(self, context: Context, found: Sequence[TableInfo]) -> list[Any]:
         """The convertible tables, or batches of them, in a stable order; pushes what is left out."""
         left_out: list[TableOutcome] = []
         tables: list[TableInfo] = []
         options = ConversionOptions.from_dict(self.options)
-        for table in self._named(self._chosen(found, left_out)):
+        for table in self._named(self._hive_only(self._chosen(found, left_out), left_out)):
             if reason := table.why_refused(options):
                 left_out.append(TableOutcome(table.qualified_name, "refused", error=reason))
             else:
                 tables.append(table)
         for outcome in left_out:
             self.log.info("Left out %s: %s: %s", outcome.table, outcome.status, outcome.error)
-        self.log.info("%d tables to convert, %d left out", len(tables), len(left_out))
+        self.log.info("%d tables go on, %d are left out", len(tables), len(left_out))
         context["ti"].xcom_push(LEFT_OUT, [outcome.to_dict() for outcome in left_out])
         documents = [table.to_dict() for table in tables]
         size = self.batch_size
@@ -94,6 +100,15 @@ class _HandsOn:
                     f"choose returned {answer!r:.200} for {table.qualified_name}, expected the table as a dict, or None"
                 )
         return chosen
+
+    def _hive_only(self, tables: list[TableInfo], left_out: list[TableOutcome]) -> list[TableInfo]:
+        if not self.leave_out_delta:
+            return tables
+        for table in tables:
+            if table.format == "delta":
+                reason = "It is a Delta table in its catalog: cut over, or never a Hive table"
+                left_out.append(TableOutcome(table.qualified_name, "skipped", error=reason))
+        return [table for table in tables if table.format != "delta"]
 
     def _named(self, tables: Sequence[TableInfo]) -> list[TableInfo]:
         schemas = {table.qualified_name: schema_for(table, self.target_schema) for table in tables}
@@ -140,6 +155,7 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         example, or None to leave it out.
     :param batch_size: hand over lists of this many tables, each for one task, instead of single tables.
     :param options: :class:`ConversionOptions`, which say what is convertible. (templated)
+    :param leave_out_delta: leave out what is a Delta table in Glue already, for tasks that need a Hive table.
     """
 
     template_fields: Sequence[str] = (
@@ -158,6 +174,7 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         choose: Choose | None = None,
         batch_size: int | None = None,
         options: Options = None,
+        leave_out_delta: bool = False,
         aws_conn_id: str | None = "aws_default",
         region_name: str | None = None,
         **kwargs: Any,
@@ -174,7 +191,7 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         self.include = include
         self.exclude = exclude
         self.catalog_id = catalog_id
-        self.choose_by(target_schema, choose, batch_size, options)
+        self.choose_by(target_schema, choose, batch_size, options, leave_out_delta)
 
     def execute(self, context: Context) -> list[Any]:
         from airflow_hive_to_delta.core.discovery import GlueDiscovery
@@ -188,7 +205,7 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
                 try:
                     found += [table for table in discovery.discover() if self._wants(table)]
                 except HiveToDeltaError as error:
-                    raise _failure(error) from error
+                    raise failure(error) from error
         return self.hand_on(context, found)
 
     def _wants(self, table: TableInfo) -> bool:
@@ -224,6 +241,7 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
         choose: Choose | None = None,
         batch_size: int | None = None,
         options: Options = None,
+        leave_out_delta: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -231,14 +249,14 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
         check_names("deny", deny, empty=True)
         self.allow = allow
         self.deny = deny
-        self.choose_by(target_schema, choose, batch_size, options)
+        self.choose_by(target_schema, choose, batch_size, options, leave_out_delta)
 
     def execute(self, context: Context) -> list[Any]:
         arguments = {"allow": _several(self.allow), "deny": _several(self.deny)}
         try:
             result = self.run_job(JobRequest("discover", arguments, "Discover tables"))
         except JobError as error:
-            raise _failure(error) from error
+            raise failure(error) from error
         found = [TableInfo.from_dict(table) for table in result["tables"]]
         return self.hand_on(context, found)
 
@@ -251,10 +269,3 @@ def check_schemas(schemas: Mapping[str, str], databases: str | Sequence[str]) ->
 
 def _several(given: str | Sequence[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
-
-
-def _failure(error: Exception) -> AirflowException:
-    from airflow_hive_to_delta.core.errors import PermanentError
-
-    permanent = not error.retryable if isinstance(error, JobError) else isinstance(error, PermanentError)
-    return AirflowFailException(str(error)) if permanent else AirflowException(str(error))

@@ -9,13 +9,14 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
-from airflow_hive_to_delta.manifests import INLINE_LIMIT, FileList, first_of, too_many, write_manifest
+from airflow_hive_to_delta.manifests import INLINE_LIMIT, FileList, first_of, list_error, too_many, write_manifest
 from airflow_hive_to_delta.operators.identity import aws_clients
-from airflow_hive_to_delta.operators.spark_job import TableOperator
+from airflow_hive_to_delta.operators.spark_job import SparkJobOperator, TableOperator
 from airflow_hive_to_delta.operators.tables import (
     check_count,
     fail,
     has_tries_left,
+    label_of,
     tell,
 )
 from airflow_hive_to_delta.report import TableOutcome
@@ -28,27 +29,11 @@ if TYPE_CHECKING:
 Strategy = Literal["s3", "spark", "inventory"]
 
 
-class ListFilesOperator(TableOperator):
-    """Lists the files of one table, or of each table of a batch.
+class ListsFiles(SparkJobOperator):
+    """What listing operators share: how files are found, and where: in the task, or by a job on the engine."""
 
-    Returns, for each table, where its list is, how many files it has and how many bytes: the list itself while it is
-    short, else the address of a manifest under the staging root.
-
-    :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
-    :param listing: ``s3`` lists with boto3 from this task; ``spark`` lists on the engine, with Spark's own identity, on
-        any storage; ``inventory`` takes the files from S3 Inventory reports, on the engine.
-    :param inventory_manifests: addresses of the reports' ``manifest.json``, for ``inventory``. (templated)
-    :param glue_database: the Glue database that knows the partitions, for tables that do not say so. (templated)
-    :param inline_limit: more files than this, of all tables of a batch together, make a manifest.
-    :param options: :class:`ConversionOptions`, of which ``allow_missing_partitions`` and ``allowed_roots`` count here.
-        (templated)
-    """
-
-    template_fields: Sequence[str] = (
-        *("inventory_manifests", "glue_database"),
-        *TableOperator.template_fields,
-    )
-    ui_color = "#e6f4ea"
+    template_fields: Sequence[str] = ("inventory_manifests", "glue_database", *SparkJobOperator.template_fields)
+    options: dict[str, Any]
 
     def __init__(
         self,
@@ -56,7 +41,6 @@ class ListFilesOperator(TableOperator):
         listing: Strategy = "s3",
         inventory_manifests: str | Sequence[str] | None = None,
         glue_database: str | None = None,
-        inline_limit: int = INLINE_LIMIT,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -67,34 +51,33 @@ class ListFilesOperator(TableOperator):
                 f"inventory_manifests is {inventory_manifests!r} with listing={listing!r}; it goes with "
                 "listing='inventory', which needs it"
             )
-        check_count("inline_limit", inline_limit, least=0)
         self.listing = listing
         self.inventory_manifests = inventory_manifests
         self.glue_database = glue_database
-        self.inline_limit = inline_limit
-        self._limit = inline_limit
+        self._limit = INLINE_LIMIT
         self._try = 1
 
-    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:
-        self._limit = self.inline_limit // len(tables)
-        self._try = context["ti"].try_number
-        folder = self.run_folder(context)
-        on_engine = self.listing != "s3" or any(table.source == "spark" for table in tables)
-        listed = self._on_engine(tables, folder) if on_engine else list(self._here(tables, folder))
-        outcomes = [TableOutcome.of_error(**entry) for entry in listed if "error" in entry]
-        # Of a batch the good tables go on; but first every table has its tries.
-        hopeless = len(outcomes) == len(listed)
-        if outcomes and (hopeless or (any(o.retryable for o in outcomes) and has_tries_left(context))):
-            fail(context, outcomes)
-        tell(context, outcomes)
-        for outcome in outcomes:
-            self.log.error("%s: %s", outcome.table, outcome.error)
-        return listed
+    def lists_on_engine(self, tables: Sequence[TableInfo]) -> bool:
+        """Whether a job has to list these tables: of Spark's catalog, or on any storage, only Spark can."""
+        return self.listing != "s3" or any(table.source == "spark" for table in tables)
 
-    def _here(self, tables: Sequence[TableInfo], folder: RunFolder | None) -> Iterator[dict[str, Any]]:
-        from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
+    def listing_document(self) -> dict[str, Any]:
+        """The listing, as a job takes it."""
+        listing: dict[str, Any] = {"strategy": self.listing}
+        if self.listing == "inventory":
+            listing["manifest_uri"] = self.inventory_manifests
+        if self.listing != "spark":
+            listing |= {"region": self.region_name, "glue_database": self.glue_database}
+        return listing
+
+    def list_here(
+        self, context: Context, tables: Sequence[TableInfo], *, inline_limit: int
+    ) -> Iterator[dict[str, Any]]:
+        """The file list of each table, or its error, from this task. ``inline_limit`` is for all of them together."""
+        from airflow_hive_to_delta.core.errors import HiveToDeltaError
         from airflow_hive_to_delta.core.listing import S3Listing
 
+        folder = self._begin(context, tables, inline_limit)
         options = ConversionOptions.from_dict(self.options)
         with aws_clients(self.aws_conn_id, self.region_name):
             listing = S3Listing(self.region_name, self.glue_database)
@@ -103,11 +86,34 @@ class ListFilesOperator(TableOperator):
                 try:
                     files = self._list(name, listing.list_batches(table, options), folder)
                 except HiveToDeltaError as error:
-                    retryable = not isinstance(error, PermanentError)
-                    yield {"table": name, "error": str(error), "retryable": retryable}
+                    yield list_error(name, error)
                     continue
                 self.log.info("%s: %d files, %d bytes", name, files.file_count, files.byte_count)
                 yield files.to_dict()
+
+    def list_on_engine(
+        self, context: Context, tables: Sequence[TableInfo], *, inline_limit: int
+    ) -> list[dict[str, Any]]:
+        """The same by a job."""
+        folder = self._begin(context, tables, inline_limit)
+        arguments = {
+            "tables": [table.to_dict() for table in tables],
+            "listing": self.listing_document(),
+            "manifests": [address(self._manifest(folder, t.qualified_name)) if folder else None for t in tables],
+            "inline_limit": self._limit,
+            "options": self.options,
+        }
+        names = [table.qualified_name for table in tables]
+        request = JobRequest("list", arguments, f"List the files of {label_of(arguments['tables'])}")
+        try:
+            return list(self.run_job(request)["lists"])
+        except JobError as error:
+            return [{"table": name, "error": str(error), "retryable": error.retryable} for name in names]
+
+    def _begin(self, context: Context, tables: Sequence[TableInfo], inline_limit: int) -> RunFolder | None:
+        self._limit = inline_limit // len(tables)
+        self._try = context["ti"].try_number
+        return self.run_folder(context)
 
     def _list(self, table: str, batches: Iterator[pa.RecordBatch], folder: RunFolder | None) -> FileList:
         first, batches = first_of(batches, self._limit)
@@ -123,32 +129,49 @@ class ListFilesOperator(TableOperator):
             raise
         return FileList(table, counted.files, counted.bytes, manifest=address(place))
 
-    def _on_engine(self, tables: Sequence[TableInfo], folder: RunFolder | None) -> list[dict[str, Any]]:
-        listing: dict[str, Any] = {"strategy": self.listing}
-        if self.listing == "inventory":
-            listing["manifest_uri"] = self.inventory_manifests
-        if self.listing != "spark":
-            listing |= {"region": self.region_name, "glue_database": self.glue_database}
-        arguments = {
-            "tables": [table.to_dict() for table in tables],
-            "listing": listing,
-            "manifests": [address(self._manifest(folder, t.qualified_name)) if folder else None for t in tables],
-            "inline_limit": self._limit,
-            "options": self.options,
-        }
-        request = JobRequest("list", arguments, f"List the files of {self.table_label}")
-        try:
-            return list(self.run_job(request)["lists"])
-        except JobError as error:
-            return [
-                {"table": table.qualified_name, "error": str(error), "retryable": error.retryable} for table in tables
-            ]
-
     def _manifest(self, folder: RunFolder | None, table: str) -> Any:
         if folder is None:
             raise AirflowFailException(too_many(table, self._limit))
         # Of each try, so that one which is late to end cannot change what the next has made.
         return folder.file("files", f"{safe_name(table)}.{self._try}.parquet")
+
+
+class ListFilesOperator(ListsFiles, TableOperator):
+    """Lists the files of one table, or of each table of a batch.
+
+    Returns, for each table, where its list is, how many files it has and how many bytes: the list itself while it is
+    short, else the address of a manifest under the staging root.
+
+    :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
+    :param listing: ``s3`` lists with boto3 from this task; ``spark`` lists on the engine, with Spark's own identity, on
+        any storage; ``inventory`` takes the files from S3 Inventory reports, on the engine.
+    :param inventory_manifests: addresses of the reports' ``manifest.json``, for ``inventory``. (templated)
+    :param glue_database: the Glue database that knows the partitions, for tables that do not say so. (templated)
+    :param inline_limit: more files than this, of all tables of a batch together, make a manifest.
+    :param options: :class:`ConversionOptions`, of which ``allow_missing_partitions`` and ``allowed_roots`` count here.
+        (templated)
+    """
+
+    template_fields: Sequence[str] = ("inventory_manifests", "glue_database", *TableOperator.template_fields)
+    ui_color = "#e6f4ea"
+
+    def __init__(self, *, inline_limit: int = INLINE_LIMIT, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_count("inline_limit", inline_limit, least=0)
+        self.inline_limit = inline_limit
+
+    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:
+        lists = self.list_on_engine if self.lists_on_engine(tables) else self.list_here
+        listed = list(lists(context, tables, inline_limit=self.inline_limit))
+        outcomes = [TableOutcome.of_error(e["table"], e["error"], e["retryable"]) for e in listed if "error" in e]
+        # Of a batch the good tables go on; but first every table has its tries.
+        hopeless = len(outcomes) == len(listed)
+        if outcomes and (hopeless or (any(o.retryable for o in outcomes) and has_tries_left(context))):
+            fail(context, outcomes)
+        tell(context, outcomes)
+        for outcome in outcomes:
+            self.log.error("%s: %s", outcome.table, outcome.error)
+        return listed
 
 
 class _Counted:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseXCom, TriggerRule
@@ -11,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.operators.discover import LEFT_OUT
 from airflow_hive_to_delta.operators.tables import OUTCOMES, qualified_name
-from airflow_hive_to_delta.report import TableOutcome, build_report, failed_tables
+from airflow_hive_to_delta.report import RESULTS, ReportedAction, TableOutcome, build_report, failed_tables
 from airflow_hive_to_delta.report_page import render_html
 from airflow_hive_to_delta.staging import RunFolder, address, check_root
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 REPORT = "report"
 #: A report with more text than this travels without its tables, which are in the files: MySQL holds 64 KB in an XCom.
 _MOST_TEXT = 48_000
+_UNHEARD = "Its task ended without a word, or never began: killed, timed out or skipped. See its log"
 
 
 class MigrationReportOperator(BaseOperator):
@@ -31,10 +34,11 @@ class MigrationReportOperator(BaseOperator):
     ``report`` before it fails. It runs when all is done, and never retries.
 
     :param discover_task_id: the task that returned the tables, and pushed what it left out.
-    :param table_task_ids: the tasks that ran for each table, in their order. The last one returns the results.
+    :param table_task_ids: the tasks that ran for each table, in their order: each of them leaves its outcomes.
     :param staging: the staging root, such as ``s3://bucket/staging``. (templated)
     :param staging_conn_id: the connection of the staging root. (templated)
     :param title: the headline of the report. (templated)
+    :param action: what the run is for, of which the report gives totals: that of the last operator that writes.
     """
 
     template_fields: Sequence[str] = ("discover_task_id", "table_task_ids", "staging", "staging_conn_id", "title")
@@ -48,36 +52,28 @@ class MigrationReportOperator(BaseOperator):
         staging: str,
         staging_conn_id: str | None = None,
         title: str = "Hive to Delta: {{ dag.dag_id }}",
+        action: ReportedAction = "convert",
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("trigger_rule", TriggerRule.ALL_DONE)
         super().__init__(**kwargs)
         if isinstance(table_task_ids, str) or not table_task_ids:
             raise ValueError(f"table_task_ids is {table_task_ids!r}, expected task ids, such as [convert.task_id]")
+        if action not in RESULTS:
+            raise ValueError(f"action is {action!r}, expected one of {', '.join(RESULTS)}")
         check_root(staging)
         self.discover_task_id = discover_task_id
         self.table_task_ids = list(table_task_ids)
         self.staging = staging
         self.staging_conn_id = staging_conn_id
         self.title = title
+        self.action: ReportedAction = action
 
     def execute(self, context: Context) -> dict[str, Any]:
-        run: Any = context["dag_run"]
-        about = {
-            "dag_id": run.dag_id,
-            "run_id": run.run_id,
-            "started": str(run.start_date or ""),
-        }
-        report = build_report(list(self._outcomes(context)), title=self.title, run=about)
+        report = build_report(list(self._outcomes(context)), title=self.title, run=about(context), action=self.action)
         folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=None)
-        as_json, as_html = folder.file("report.json"), folder.file("report.html")
-        as_json.write_text(json.dumps(report, indent=1))
-        as_html.write_text(render_html(report))
+        pushed = publish(context, folder, "report", report)
         failed = failed_tables(report)
-        pushed = {**report, "failed": failed, "json": address(as_json), "html": address(as_html)}
-        if len(json.dumps(pushed)) > _MOST_TEXT:
-            pushed = {**pushed, "tables": [], "failed": failed[:100]}
-        context["ti"].xcom_push(REPORT, pushed)
         self.log.info("The report is at %s and %s", pushed["html"], pushed["json"])
         for table in report["tables"]:
             self.log.info("%-12s %s %s", table["status"], table["table"], table["error"] or "")
@@ -91,25 +87,28 @@ class MigrationReportOperator(BaseOperator):
 
         Where a step failed, what a later step said is of an earlier run: a task that does not run keeps its XComs.
         """
-        unheard = "Its task ended without a word, or never began: killed, timed out or skipped. See its log"
         discovered = self._pulled(context, self.discover_task_id)
         if not any(value is not None for value in discovered):
             raise AirflowFailException(
                 f"No table is known: {self.discover_task_id} failed, or did not run. Read its log, then clear it"
             )
         found: dict[str, TableOutcome] = {}
-        for table in _flat(discovered):
+        for table in flat(discovered):
             name = qualified_name(table)
-            found[name] = TableOutcome(name, "not_run", error=unheard)
-        for outcome in _flat(self._pulled(context, self.discover_task_id, LEFT_OUT)):
+            found[name] = TableOutcome(name, "not_run", error=_UNHEARD)
+        for outcome in flat(self._pulled(context, self.discover_task_id, LEFT_OUT)):
             yield TableOutcome.from_dict(outcome)
+        heard: set[str] = set()
         for task_id in self.table_task_ids:
-            told = [TableOutcome.from_dict(outcome) for outcome in _flat(self._pulled(context, task_id, OUTCOMES))]
-            if task_id == self.table_task_ids[-1]:
-                told += [TableOutcome.of_result(result) for result in _flat(self._pulled(context, task_id))]
-            for word in told:
+            words = [TableOutcome.from_dict(outcome) for outcome in flat(self._pulled(context, task_id, OUTCOMES))]
+            heard = {word.table for word in words}
+            for word in words:
                 if word.table in found and found[word.table].status != "failed":
-                    found[word.table] = word
+                    found[word.table] = _with(found[word.table], word)
+        for batch in _batches(discovered):
+            stopped = any(found[name].status == "failed" for name in batch)
+            for name in set(batch) - heard:
+                found[name] = _without_last_word(found[name], stopped=stopped)
         yield from found.values()
 
     def _pulled(self, context: Context, task_id: str, key: str = BaseXCom.XCOM_RETURN_KEY) -> list[Any]:
@@ -117,10 +116,54 @@ class MigrationReportOperator(BaseOperator):
         return list(context["ti"].xcom_pull(task_ids=[task_id], key=key) or [])
 
 
-def _flat(given: Any) -> Iterator[dict[str, Any]]:
+def about(context: Context) -> dict[str, str]:
+    """What a report says of the run that it is of."""
+    run: Any = context["dag_run"]
+    return {"dag_id": run.dag_id, "run_id": run.run_id, "started": str(run.start_date or "")}
+
+
+def publish(context: Context, folder: RunFolder, name: str, report: dict[str, Any]) -> dict[str, Any]:
+    """Write a report as JSON and as a page, and push it, with where these are, as ``report``."""
+    as_json, as_html = folder.file(f"{name}.json"), folder.file(f"{name}.html")
+    as_json.write_text(json.dumps(report, indent=1))
+    as_html.write_text(render_html(report))
+    failed = failed_tables(report)
+    pushed = {**report, "failed": failed, "json": address(as_json), "html": address(as_html)}
+    if len(json.dumps(pushed)) > _MOST_TEXT:
+        pushed = {**pushed, "tables": [], "failed": failed[:100]}
+    context["ti"].xcom_push(REPORT, pushed)
+    return pushed
+
+
+def flat(given: Any) -> Iterator[dict[str, Any]]:
     """Every dict in a value that may be none, one, or many in lists."""
     if isinstance(given, dict):
         yield given
     elif given is not None and not isinstance(given, str):
         for item in given:
-            yield from _flat(item)
+            yield from flat(item)
+
+
+def _batches(discovered: Any) -> Iterator[list[str]]:
+    """The names of the tables that each mapped task took."""
+    for item in chain.from_iterable(value if isinstance(value, list) else [value] for value in discovered):
+        yield [qualified_name(table) for table in flat(item)]
+
+
+def _with(before: TableOutcome, word: TableOutcome) -> TableOutcome:
+    """What is known of a table when a later step has had its word, too."""
+    adds = word.status in ("verified", "skipped")
+    adds = adds or (word.status == "unchanged" and before.status in ("converted", "registered"))
+    if before.status == "not_run" or not adds:
+        return word
+    notes = [*before.notes, *(note for note in word.notes if note not in before.notes)]
+    return replace(before, notes=notes, duration_seconds=before.duration_seconds + word.duration_seconds)
+
+
+def _without_last_word(known: TableOutcome, *, stopped: bool) -> TableOutcome:
+    """A table of which the last step said nothing: it failed too, unless another table of its batch stopped it."""
+    if known.status in ("failed", "not_run"):
+        return known
+    if stopped:
+        return replace(known, notes=[*known.notes, "The steps after it did not run: another table of its batch failed"])
+    return replace(known, status="not_run", error=_UNHEARD, advice="")

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
+from airflow_hive_to_delta.engines import JobError
 from airflow_hive_to_delta.report import TableOutcome
 
 if TYPE_CHECKING:
@@ -99,12 +100,20 @@ def fail(context: Context, outcomes: Sequence[TableOutcome]) -> NoReturn:
     raise _Told(message) if any(outcome.retryable for outcome in failed) else _ToldForGood(message)
 
 
+def failure(error: Exception) -> AirflowException:
+    """An error of the core or of a job in Airflow's terms: tried again, or not."""
+    from airflow_hive_to_delta.core.errors import PermanentError
+
+    permanent = not error.retryable if isinstance(error, JobError) else isinstance(error, PermanentError)
+    return AirflowFailException(str(error)) if permanent else AirflowException(str(error))
+
+
 @contextmanager
 def telling(context: Context, tables: Sequence[str]) -> Iterator[None]:
     """Whatever ends the block early, a timeout too, is left for the report as the outcome of every table."""
     try:
         yield
-    except (_Told, _ToldForGood):
+    except (_Told, _ToldForGood, AirflowSkipException):
         raise
     except BaseException as error:
         retryable = not isinstance(error, AirflowFailException)

@@ -1,0 +1,97 @@
+"""Saying what a migration would do, before it does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.engines import JobError, JobRequest
+from airflow_hive_to_delta.manifests import INLINE_LIMIT
+from airflow_hive_to_delta.operators.list_files import ListsFiles
+from airflow_hive_to_delta.operators.report import about, flat, publish
+from airflow_hive_to_delta.operators.tables import Options, Table, check_count, failure, has_tries_left, options_dict
+from airflow_hive_to_delta.report import TableOutcome, build_report
+from airflow_hive_to_delta.staging import RunFolder
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, XComArg
+
+
+class PlanMigrationOperator(ListsFiles):
+    """Says what a migration would do with every table, by reading alone: nothing is written but the plan.
+
+    One task for all tables. The plan says of each whether it can be converted, was already, or is refused and what to
+    do about it; its files, bytes and partitions; where catalog and files do not fit together; and which readers will
+    not be able to read the Delta table. It is written as JSON and as one HTML page into the run's folder under the
+    staging root. A table that is refused fails nothing.
+
+    Returns the totals, and where the two files are.
+
+    :param tables: what a discovering task returned: tables, or batches of them. Their text is never taken for a
+        template.
+    :param left_out: what it pushed as ``left_out``, so that the plan has these too: ``discover.output["left_out"]``.
+    :param staging: the staging root, such as ``s3://bucket/staging``. (templated)
+    :param options: the :class:`ConversionOptions` of the migration. (templated)
+    :param max_workers: tables that are looked at side by side.
+    :param title: the headline of the page. (templated)
+
+    How files are found is said as for :class:`ListFilesOperator`.
+    """
+
+    template_fields: Sequence[str] = ("tables", "left_out", "options", "title", *ListsFiles.template_fields)
+    untrusted_fields: Sequence[str] = ("tables", "left_out")
+    staging: str
+    ui_color = "#e8f0fe"
+
+    def __init__(
+        self,
+        *,
+        tables: Sequence[Any] | XComArg,
+        staging: str,
+        left_out: Sequence[Table] | XComArg = (),
+        options: Options = None,
+        max_workers: int = 4,
+        title: str = "Plan: {{ dag.dag_id }}",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(staging=staging, **kwargs)
+        check_count("max_workers", max_workers, least=1)
+        self.tables = tables
+        self.left_out = left_out
+        self.options = options_dict(options)
+        self.max_workers = max_workers
+        self.title = title
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        tables = [TableInfo.from_dict(table) for table in flat(self.tables)]
+        plans = self._planned(context, tables) if tables else []
+        failed = [plan for plan in plans if plan["status"] == "failed"]
+        if any(plan["retryable"] for plan in failed) and has_tries_left(context):
+            raise AirflowException("\n".join(f"{plan['source_table']}: {plan['error']}" for plan in failed))
+        outcomes = [TableOutcome.from_dict(outcome) for outcome in flat(self.left_out)]
+        outcomes += [TableOutcome.of_plan(plan) for plan in plans]
+        report = build_report(outcomes, title=self.title, run=about(context), action="plan")
+        for table in report["tables"]:
+            self.log.info("%-13s %s %s", table["status"], table["table"], table["error"] or "")
+        folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id)
+        pushed = publish(context, folder, "plan", report)
+        return {name: pushed[name] for name in ("totals", "json", "html")}
+
+    def _planned(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:
+        arguments: dict[str, Any] = {
+            "tables": [table.to_dict() for table in tables],
+            "options": self.options,
+            "max_workers": self.max_workers,
+        }
+        if self.lists_on_engine(tables):
+            arguments["listing"] = self.listing_document()
+        else:
+            arguments["lists"] = list(self.list_here(context, tables, inline_limit=INLINE_LIMIT))
+        request = JobRequest("plan", arguments, f"Plan the migration of {len(tables)} tables")
+        try:
+            return list(self.run_job(request)["results"])
+        except JobError as error:
+            raise failure(error) from error

@@ -1,0 +1,66 @@
+"""Deleting what Delta removed outside of a table's root, as a Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.operators.arguments import Reader, flag, hours
+from airflow_hive_to_delta.operators.results import Result, ResultOperator
+from airflow_hive_to_delta.operators.spark_job import TableOperator
+from airflow_hive_to_delta.report import ReportedAction
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class VacuumExternalFilesOperator(ResultOperator):
+    """Deletes files outside of a table's root that Delta removed long ago, which Delta's own VACUUM never does.
+
+    Returns the :class:`VacuumResult` of each table as a dict: what would go, or went. Anything in doubt is kept, and a
+    dry run, which deletes nothing, is the default.
+
+    :param table: a table as discovery returned it, or just its ``name`` and ``location``, or a batch of them. Its text
+        is never taken for a template.
+    :param retention_hours: files that were removed less long ago than this are kept. (templated)
+    :param dry_run: False deletes. (templated)
+    :param allow_short_retention: accept a retention shorter than the table's own, with which readers of old versions,
+        and queries that are running, can lose files. (templated)
+    """
+
+    action: ClassVar[ReportedAction] = "vacuum"
+    verb = "Vacuum"
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "retention_hours": hours,
+        "is_dry_run": lambda _, given: flag("dry_run", given),
+        "allow_short_retention": flag,
+    }
+    template_fields: Sequence[str] = (*readers, *TableOperator.template_fields)
+    ui_color = "#fce8e6"
+
+    def __init__(
+        self,
+        *,
+        retention_hours: float | str = 168,
+        dry_run: bool | str = True,
+        allow_short_retention: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.retention_hours = retention_hours
+        # Not by its own name, which is that of a method of every operator.
+        self.is_dry_run = dry_run
+        self.allow_short_retention = allow_short_retention
+        self.check_arguments()
+
+    def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
+        arguments = super().arguments(context, tables)
+        arguments["dry_run"] = arguments.pop("is_dry_run")
+        return arguments
+
+    def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:  # noqa: ARG002
+        for _, result in results:
+            which, done = ("orphaned", "to delete") if result["dry_run"] else ("deleted", "deleted")
+            files, size = len(result[f"{which}_files"]), result[f"{which}_bytes"]
+            self.log.info("%s: %d files %s, %d bytes", result["table_name"], files, done, size)

@@ -1,0 +1,39 @@
+"""Converts once, and syncs daily until the tables are cut over.
+
+Hive jobs go on writing during a migration. The first run converts every table; each later one brings what Hive has
+written, replaced and dropped since, and converts tables that are new. Whoever reads the Delta tables already is a day
+behind at most. ``cut_over.py`` ends it, table by table: what is cut over is left out here from then on.
+"""
+
+from airflow.sdk import DAG, CronTriggerTimetable
+
+from airflow_hive_to_delta import (
+    ConversionOptions,
+    GlueSource,
+    PerTable,
+    Target,
+    hive_to_delta_sync_task_group,
+)
+
+DATABASE = "sales"
+TARGET_SCHEMA = "sales_delta"
+STAGING = "s3://lake/staging"
+
+with DAG(
+    "sync_until_cut_over",
+    schedule=CronTriggerTimetable("0 3 * * *", timezone="UTC"),
+    catchup=False,
+    # Two runs at once would only wait for each other's commits.
+    max_active_runs=1,
+    tags=["hive_to_delta"],
+):
+    hive_to_delta_sync_task_group(
+        source=GlueSource(DATABASE),
+        convert_new=True,
+        target=Target(schema=TARGET_SCHEMA),
+        staging=STAGING,
+        options=ConversionOptions(register_in="glue"),
+        output_mode="complete",
+        merge_schema=True,
+        per_table=PerTable(batch_size=20),
+    )

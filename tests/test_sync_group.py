@@ -1,0 +1,86 @@
+"""Scheduled syncs in a real Airflow: tables are converted once, followed while Hive writes, and left when cut over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_hive_to_delta import GlueDiscovery, cut_over_table
+from tests.airflow_runs import Run, dag_source
+from tests.lake import Lake
+from tests.lake import lake as lake
+from tests.oracle import assert_same, delta_at
+
+REPORT = "hive_to_delta_sync.report"
+
+
+def group(lake: Lake, more: str = "", *, per_table: str = "") -> str:
+    return dag_source(
+        f"hive_to_delta_sync_task_group(source=GlueSource({lake.database!r}), staging='s3://{lake.bucket}/staging',"
+        f" engine=SharedSession(), aws_conn_id=None, per_table=PerTable(retries=0{per_table}), {more})"
+    )
+
+
+def told(run: Run) -> dict[str, dict[str, Any]]:
+    return {t["table"].rpartition(".")[2]: t for t in run.xcom(REPORT, "report")["tables"]}
+
+
+def statuses(run: Run) -> dict[str, str]:
+    return {name: table["status"] for name, table in told(run).items()}
+
+
+@pytest.mark.slow
+def test_converted_once_synced_after_and_left_when_cut_over(lake, run_dag, spark) -> None:
+    originals = {}
+    for name in ("a", "b"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+        originals[name] = lake.hive_table({"n": "bigint"}, name=name)
+    daily = group(
+        lake,
+        f"convert_new=True, target=Target(schema='{lake.database}_delta'), options={{'register_in': 'glue'}},"
+        " verify='counts', output_mode='complete', merge_schema=True",
+        per_table=", batch_size=5",
+    )
+
+    first = run_dag(daily)
+    assert first.state == "success"
+    assert statuses(first) == {"a": "converted", "b": "converted"}
+    assert told(first)["a"]["target_table"] == f"{lake.database}_delta.a"
+    assert "Verified by counts at version 0: 1 files and 1 rows" in told(first)["a"]["notes"]
+
+    lake.put("a/000001_0", {"n": [2]})
+    lake.s3.delete_object(Bucket=lake.bucket, Key="a/000000_0")
+    second = run_dag(daily)
+    assert second.state == "success"
+    assert statuses(second) == {"a": "synced", "b": "unchanged"}
+    assert any(note.startswith("1 files added, 1 removed") for note in told(second)["a"]["notes"])
+    for name, original in originals.items():
+        spark.catalog.refreshTable(f"{lake.database}.{name}")
+        assert_same(spark, original, delta_at(spark, lake.location(name)))
+
+    (found,) = GlueDiscovery(lake.database, "a").discover(spark)
+    assert cut_over_table(spark, found).status == "cut_over"
+    third = run_dag(daily)
+    assert third.state == "success"
+    assert statuses(third) == {"a": "skipped", "b": "unchanged"}
+    assert "It is a Delta table in its catalog: cut over" in told(third)["a"]["error"]
+
+
+def test_a_table_that_was_never_converted_fails_and_the_others_are_synced(lake, run_dag, spark) -> None:
+    for name in ("new", "old"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    from tests.test_operators_after import hand_converted
+
+    hand_converted(lake, "old")
+    lake.put("old/000001_0", {"n": [2]})
+
+    run = run_dag(group(lake))
+
+    assert run.state == "failed"
+    assert statuses(run) == {"new": "failed", "old": "synced"}
+    assert lake.location("new") in told(run)["new"]["error"]
+    assert delta_at(spark, lake.location("old")).count() == 2
+    assert f"1 of 2 tables failed: {lake.database}.new" in run.log
