@@ -46,7 +46,7 @@ PUBLIC_NAMES = {
 JVM_NAMES = {"_jvm", "_jsc", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd"}
 #: The two doors to a JVM, each of which says plainly when there is none: Hadoop's file systems, and the id of the
 #: streaming query that a batch belongs to.
-JVM_DOORS = {"storage", "session"}
+JVM_DOORS = {"hadoop_storage", "session"}
 
 
 def imported_by(code: str) -> set[str]:

@@ -16,9 +16,10 @@ from botocore.awsrequest import AWSResponse
 
 from airflow_hive_to_delta.core import aws, storage
 from airflow_hive_to_delta.core.errors import AccessDeniedError, MissingError, PermanentError, TransientError
+from airflow_hive_to_delta.core.hadoop_storage import HadoopStorage
 from airflow_hive_to_delta.core.models import ConversionOptions
 from airflow_hive_to_delta.core.paths import Location, parse_location
-from airflow_hive_to_delta.core.storage import HadoopStorage, LocalStorage, S3Storage, Storage, storage_for
+from airflow_hive_to_delta.core.storage import LocalStorage, S3Storage, Storage, storage_for
 
 MEBIBYTE = 1024 * 1024
 

@@ -18,10 +18,11 @@ from airflow_hive_to_delta.core import vacuum
 from airflow_hive_to_delta.core.claims import one_spelling, one_spelling_of
 from airflow_hive_to_delta.core.cutover import cut_over_table
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
+from airflow_hive_to_delta.core.hadoop_storage import HadoopStorage
 from airflow_hive_to_delta.core.listing import DatabricksListing
 from airflow_hive_to_delta.core.models import VacuumResult
 from airflow_hive_to_delta.core.paths import parse_location
-from airflow_hive_to_delta.core.storage import HadoopStorage, LocalStorage, S3Storage
+from airflow_hive_to_delta.core.storage import LocalStorage, S3Storage
 from airflow_hive_to_delta.core.sync import sync_table
 from airflow_hive_to_delta.core.vacuum import vacuum_external_files
 from tests.crashes import at_every_step
