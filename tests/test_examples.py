@@ -90,6 +90,7 @@ def test_several_databases(run_dag, demo_lake: Lake) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("on_the_session_of_the_tests")
 def test_hand_wired(run_dag, demo_lake: Lake) -> None:
     run = run_dag(example("hand_wired"))
     assert run.states == {

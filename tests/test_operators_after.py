@@ -258,3 +258,25 @@ def test_what_a_template_renders_is_checked_when_it_runs(lake, run_dag) -> None:
     (told,) = run.xcom("it", "outcomes")
     assert told["error"] == "dry_run is '42', expected True or False"
     assert told["retryable"] is False
+
+
+def test_what_is_too_long_to_travel_is_cut_short_and_says_so(airflow_home) -> None:
+    from airflow.sdk import DAG
+
+    from airflow_hive_to_delta import VacuumExternalFilesOperator, VacuumResult, VerifyResult, VerifyTableOperator
+
+    files = [f"s3://b/{number}" for number in range(100_000)]
+    found = {"partition": "day=1", "what": "rows", "original": 2, "delta": 1}
+    differs = VerifyResult("d.t", "s3://b/t", "counts", False, mismatches=[found] * 100, mismatch_count=5_000)
+    with DAG("long", schedule=None):
+        vacuum = VacuumExternalFilesOperator(task_id="vacuum", table={}, staging="s3://b/staging")
+        verify = VerifyTableOperator(task_id="verify", table={}, files={})
+    result = VacuumResult("d.t", files, location="s3://b/t", orphaned_bytes=7).to_dict()
+    travels = vacuum.returned(result)
+    assert travels["orphaned_files"] == files[:100]
+    assert travels["notes"] == ["The first 100 of 100000 files; the others are with the results under the staging root"]
+    assert vacuum.outcome(result).file_count == 100_000, "the report counts all of them"
+    told = verify.outcome(differs.to_dict())
+    assert len(told.notes) == 11
+    assert told.notes[0].startswith("day=1: rows: original 2, Delta 1")
+    assert told.notes[-1] == "91 more of what differs first are with the result of this task"

@@ -155,7 +155,7 @@ def _with(before: TableOutcome, word: TableOutcome) -> TableOutcome:
     adds = word.status in ("verified", "skipped")
     adds = adds or (word.status == "unchanged" and before.status in ("converted", "registered"))
     if before.status == "not_run" or not adds:
-        return word
+        return replace(word, target_table=word.target_table or before.target_table)
     notes = [*before.notes, *(note for note in word.notes if note not in before.notes)]
     return replace(before, notes=notes, duration_seconds=before.duration_seconds + word.duration_seconds)
 

@@ -56,7 +56,7 @@ class ResultOperator(TableOperator):
             raise AirflowSkipException(
                 "\n".join(f"{outcome.table}: {note}" for outcome in others for note in outcome.notes)
             )
-        return results
+        return [self.returned(result) for result in results]
 
     def ready(self, tables: Sequence[TableInfo]) -> tuple[list[TableInfo], list[TableOutcome]]:
         """The tables that the action can be run for, and the outcomes of the others."""
@@ -69,6 +69,10 @@ class ResultOperator(TableOperator):
     def outcome(self, result: Result) -> TableOutcome:
         """What the report is told of a result."""
         return as_failed(TableOutcome.of_result(result, self.action))
+
+    def returned(self, result: Result) -> Result:
+        """What the task returns of a result, which may be too long to travel."""
+        return result
 
     def made_from(self, table: TableInfo) -> dict[str, Any]:  # noqa: ARG002
         """What is kept beside a result, to tell it from one of other input."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.operators.arguments import Reader, flag, hours
 from airflow_hive_to_delta.operators.results import Result, ResultOperator
 from airflow_hive_to_delta.operators.spark_job import TableOperator
@@ -19,7 +20,8 @@ class VacuumExternalFilesOperator(ResultOperator):
     """Deletes files outside of a table's root that Delta removed long ago, which Delta's own VACUUM never does.
 
     Returns the :class:`VacuumResult` of each table as a dict: what would go, or went. Anything in doubt is kept, and a
-    dry run, which deletes nothing, is the default.
+    dry run, which deletes nothing, is the default. Of many files only the first travel; all are with the run's results
+    under the staging root.
 
     :param table: a table as discovery returned it, or just its ``name`` and ``location``, or a batch of them. Its text
         is never taken for a template.
@@ -64,3 +66,15 @@ class VacuumExternalFilesOperator(ResultOperator):
             which, done = ("orphaned", "to delete") if result["dry_run"] else ("deleted", "deleted")
             files, size = len(result[f"{which}_files"]), result[f"{which}_bytes"]
             self.log.info("%s: %d files %s, %d bytes", result["table_name"], files, done, size)
+
+    def returned(self, result: Result) -> Result:
+        most = max(len(result["orphaned_files"]), len(result["deleted_files"]))
+        if most <= INLINE_LIMIT:
+            return result
+        where = "with the results under the staging root" if self.staging else "not kept: pass staging"
+        return {
+            **result,
+            "orphaned_files": result["orphaned_files"][:INLINE_LIMIT],
+            "deleted_files": result["deleted_files"][:INLINE_LIMIT],
+            "notes": [*result["notes"], f"The first {INLINE_LIMIT} of {most} files; the others are {where}"],
+        }

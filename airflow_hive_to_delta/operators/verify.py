@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 #: What the task before it says of a table whose Delta table is now what the listed files are.
 _JUST_WRITTEN = ("converted", "synced", "unchanged")
 _PASSED_OVER = "Not verified: this run did not write it, and Hive or others may have written since"
+#: Of a table that differs; a batch of them has to travel.
+_MOST_NOTES = 10
 _VERSION = optional(whole_number)
 
 
@@ -85,6 +87,9 @@ class VerifyTableOperator(FilesOperator):
             rows = "" if result["row_count"] is None else f" and {result['row_count']:,} rows"
             told = f"Verified by {result['level']} at version {result['version']}: {result['file_count']:,} files{rows}"
             outcome.notes = [told, *outcome.notes]
+        elif len(outcome.notes) > _MOST_NOTES:
+            more = f"{len(outcome.notes) - _MOST_NOTES} more of what differs first are with the result of this task"
+            outcome.notes = [*outcome.notes[:_MOST_NOTES], more]
         return outcome
 
     def _versions(self) -> dict[str, int | None]:
