@@ -202,7 +202,7 @@ def test_a_request_that_is_none_is_refused_by_name(tmp_path, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main([str(bad), "--result", str(tmp_path / "result.json")])
     assert ended.value.code == 2
-    assert "action is 'destroy', expected one of convert, discover, list" in capsys.readouterr().err
+    assert "action is 'destroy', expected one of convert, cut_over, discover, list, plan" in capsys.readouterr().err
     assert not (tmp_path / "result.json").exists()
 
 
