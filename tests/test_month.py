@@ -67,6 +67,8 @@ class Month:
         #: Files of Hive as they were at the last sync: live in Delta, or taken over by it.
         self.synced: dict[str, list[int]] = {}
         self.taken: dict[str, list[int]] = {}
+        #: Of those, which Hive has taken away, and what to do about it was decided.
+        self.settled: set[str] = set()
         #: Hive has taken away files that Delta reads: it cannot be read until a sync has mirrored that.
         self.broken = False
         self.ids = 0
@@ -194,11 +196,17 @@ class Month:
     def hive_is_synced(self, _: Chance) -> None:
         assert self.delta is not None
         now = self._hive_files()
-        conflicts = [file for file, rows in now.items() if file in self.taken and rows != self.taken[file]]
-        for day in {_day(file) for file in conflicts}:
+        conflicts = self._conflicts(now)
+        if conflicts:
+            with pytest.raises(PermanentError, match="accept_conflicts"):
+                self._sync()
+        for day in conflicts:
             self._sql(f"DELETE FROM {{t}} WHERE day = '{day}'")
             self._delta_now(Counter({row: n for row, n in self.delta.items() if row[0] != day}))
         result = self._sync(accept_conflicts=bool(conflicts))
+        if conflicts:
+            written = {_day(file) for file in now if file not in self.synced}
+            self.settled |= {file for file in self.taken if file not in now and _day(file) in written}
         for file, rows in self.synced.items():
             if now.get(file) != rows:
                 self.delta -= _rows(file, rows)
@@ -213,12 +221,25 @@ class Month:
         again = self._sync()
         assert again.status == "unchanged", again
 
+    def _conflicts(self, now: dict[str, list[int]]) -> set[str]:
+        """Days on which only people can know which rows are right: Hive has written anew what Delta had taken over."""
+        days = {_day(file) for file, rows in now.items() if file in self.taken and rows != self.taken[file]}
+        live = {file for file in self._live_files() if file not in self.synced and file not in self.hive}
+        there = {file for file in live if file in self._objects(file.rpartition("/")[0])}
+        new = {_day(file) for file in now if file not in self.synced and file not in self.taken}
+        listed = {file.rpartition("/")[0] for file in there} & set(self.partitions.values())
+        for file in self.taken:
+            beside = file.startswith(f"{self.root}/") and file.rpartition("/")[0] in listed
+            if file not in now and file not in self.settled and not beside:
+                days |= {_day(file)} & new & {_day(other) for other in there}
+        return days
+
     def hive_is_synced_by_appending(self, _: Chance) -> None:
         """Which refuses all but new files, and then a full sync does it."""
         assert self.delta is not None
         now = self._hive_files()
         untouched = all(now.get(file) == rows for file, rows in self.synced.items())
-        untouched &= all(now.get(file, rows) == rows for file, rows in self.taken.items())
+        untouched &= not self._conflicts(now)
         new = {file: rows for file, rows in now.items() if file not in self.synced and file not in self.taken}
         if not untouched:
             return
@@ -244,7 +265,7 @@ class Month:
                 rollback_table(self.lake.spark, self.root)
         result = rollback_table(self.lake.spark, self.root, lose_versions=foreign)
         assert result.status == "rolled_back"
-        self.delta, self.synced, self.taken, self.broken = None, {}, {}, False
+        self.delta, self.synced, self.taken, self.settled, self.broken = None, {}, {}, set(), False
         for place in self.partitions.values():
             assert set(self._objects(place)) == {file for file in self.hive if file.startswith(f"{place}/")}
 

@@ -16,6 +16,7 @@ from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, ParquetFileI
 from airflow_hive_to_delta.core.converter import convert
 from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, TransientError, UnsupportedTableError
 from airflow_hive_to_delta.core.ledger import ledger_of
+from airflow_hive_to_delta.core.listing import MadeListing, files_as_df
 from airflow_hive_to_delta.core.models import SyncResult
 from airflow_hive_to_delta.core.sync import sync_table
 from airflow_hive_to_delta.core.table import DeltaTableView
@@ -278,6 +279,80 @@ def test_a_file_that_hive_rewrites_after_delta_did_is_a_conflict_for_people(conv
     assert_same(converted.spark, original(converted).where("id != 2"), converted.delta.where("id != 2"))
 
 
+class Given(MadeListing):
+    """A list that was made earlier."""
+
+    def __init__(self, spark: SparkSession, table: TableInfo, version: int | None = None) -> None:
+        self.files = files_as_df(spark, Walk(), table, ConversionOptions()).localCheckpoint()
+        self.version = version
+
+    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
+        return self.files
+
+    def listed_at_version(self, table: TableInfo) -> int | None:
+        return self.version
+
+
+@pytest.mark.slow
+def test_a_list_older_than_deltas_own_files_takes_none_of_them_away(converted: Folder) -> None:
+    listed = Given(converted.spark, converted.table)
+    converted.sql("DELETE FROM {t} WHERE id = 1")  # writes a file of Delta's own into the folder of day 1
+    for mode in ("append", "complete"):
+        result = sync_table(converted.spark, converted.table, listed, output_mode=mode)
+        assert result.status == "unchanged"
+    assert converted.ids == [("1", 2), ("2", 3)]
+
+
+def test_a_list_older_than_another_sync_is_refused(converted: Folder) -> None:
+    listed = Given(converted.spark, converted.table, version=0)
+    converted.write("3", "000000_0", [5])
+    converted.sync("complete", run_version=1)
+    again = sync_table(converted.spark, converted.table, listed, output_mode="complete", run_version=1)
+    assert again.status == "already_synced"
+    with pytest.raises(PermanentError, match=r"synced, as version 1, after its files were listed at version 0\. List"):
+        sync_table(converted.spark, converted.table, listed, output_mode="complete", run_version=2)
+
+
+@pytest.mark.slow
+def test_a_partition_that_hive_writes_anew_where_delta_has_compacted_it_is_a_conflict(lake: Lake) -> None:
+    """In another bucket Delta's own copy lies elsewhere, under the root, and no overwrite of Hive's touches it."""
+    far = lake.add_bucket()
+    lake.put("a", {"id": [10]}, far)
+    lake.put("b", {"id": [11]}, far)
+    lake.glue_table({"id": "bigint"}, {"p": "int"}, [(["2"], f"s3://{far}/")])
+    assert lake.convert().success
+    delta = f"delta.`{lake.location()}`"
+    lake.spark.sql(f"OPTIMIZE {delta}")
+    for key in "ab":
+        lake.s3.delete_object(Bucket=far, Key=key)
+    lake.put("c", {"id": [10, 11]}, far)
+    (hive,) = GlueDiscovery(lake.database).discover()
+    for mode in ("append", "complete"):
+        with pytest.raises(PermanentError, match="accept_conflicts"):
+            sync_table(lake.spark, hive, S3Listing(), output_mode=mode)
+    lake.spark.sql(f"DELETE FROM {delta} WHERE p = 2")
+    sync_table(lake.spark, hive, S3Listing(), output_mode="complete", accept_conflicts=True)
+    assert sorted(row.id for row in delta_at(lake.spark, lake.location()).collect()) == [10, 11]
+    # What was decided once is not asked again, though Delta has files of the partition again.
+    lake.spark.sql(f"INSERT INTO {delta} VALUES (12, 2)")
+    lake.put("d", {"id": [13]}, far)
+    assert sync_table(lake.spark, hive, S3Listing()).num_added_files == 1
+    assert sorted(row.id for row in delta_at(lake.spark, lake.location()).collect()) == [10, 11, 12, 13]
+
+
+@pytest.mark.slow
+def test_a_file_with_rows_that_delta_has_deleted_is_a_conflict_too(converted: Folder) -> None:
+    converted.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    converted.sql("UPDATE {t} SET id = 1000 WHERE id = 1")
+    converted.write("1", "000000_0", [1, 2, 50])
+    with pytest.raises(PermanentError, match="accept_conflicts"):
+        converted.sync("complete")
+    converted.sql("DELETE FROM {t} WHERE id = 1000")
+    result = converted.sync("complete", accept_conflicts=True)
+    assert (result.num_added_files, result.num_removed_files) == (1, 1)
+    assert converted.ids == [("1", 1), ("1", 2), ("1", 50), ("2", 3)]
+
+
 @pytest.mark.slow
 def test_deletion_vectors_stay_with_their_files(converted: Folder) -> None:
     converted.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
@@ -347,6 +422,43 @@ def test_renamed_columns_are_found_by_their_names_in_the_files(converted: Folder
     assert converted.sync(merge_schema=True).num_added_files == 1
     expected = original(converted).withColumnsRenamed({"id": "number", "day": "date"})
     assert_same(converted.spark, expected.select("number", "date", "odd name"), converted.delta)
+
+
+@pytest.mark.slow
+def test_a_column_of_hive_that_delta_calls_another_one_is_refused(converted: Folder) -> None:
+    converted.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
+                  "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5')")  # fmt: skip
+    converted.sql("ALTER TABLE {t} RENAME COLUMN id TO number")
+    converted.columns = {"id": "bigint", "number": "string"}
+    converted.write("3", "000000_0", {"id": [5], "number": ["x"]})
+    with pytest.raises(SchemaError, match="number and number have the same name"):
+        converted.sync(merge_schema=True)
+    assert len(converted.delta.collect()) == 3
+
+
+@pytest.mark.slow
+def test_a_column_that_delta_has_dropped_stays_dropped(converted: Folder) -> None:
+    converted.columns = {"id": "bigint", "extra": "string"}
+    converted.write("3", "000000_0", {"id": [5], "extra": ["x"]})
+    converted.sync(merge_schema=True)
+    converted.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
+                  "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5')")  # fmt: skip
+    converted.sql("ALTER TABLE {t} DROP COLUMN extra")
+    converted.write("4", "000000_0", {"id": [6], "extra": ["y"]})
+    result = converted.sync()
+    assert result.num_added_files == 1
+    assert "dropped were left out: extra" in result.notes[0]
+    assert converted.delta.columns == ["id", "day"]
+
+
+def test_names_that_look_like_patterns(spark: SparkSession, tmp_path: Path) -> None:
+    hive = Folder(spark, tmp_path / "t{x}[1]*")
+    hive.write("1", "000000_0", [1])
+    hive.convert()
+    for number in (2, 3):
+        hive.write("1", f"00000{number}_0", [number])
+        assert hive.sync().num_added_files == 1
+    assert sorted(row.id for row in hive.delta.collect()) == [1, 2, 3]
 
 
 @pytest.mark.slow

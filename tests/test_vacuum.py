@@ -134,6 +134,52 @@ def test_what_a_sync_removed_because_hive_dropped_it_stays_for_hive(lake: Lake) 
     assert f"{table.other}/f" in table.there()
 
 
+@pytest.mark.slow
+def test_what_delta_put_into_the_table_may_be_another_tables(lake: Lake) -> None:
+    table = Table(lake, "f")
+    other = lake.add_bucket()
+    source, delta = f"s3://{other}/src", f"delta.`{lake.location()}`"
+    rows = lake.spark.createDataFrame([(77, 1)], "id bigint, p int")
+    rows.write.format("delta").partitionBy("p").save(source)
+    lake.spark.sql(f"DELETE FROM {delta}")
+    lake.spark.sql(f"CREATE OR REPLACE TABLE {delta} SHALLOW CLONE delta.`{source}`")
+    lake.spark.sql(f"DELETE FROM {delta}")
+    result = table.vacuum(0, dry_run=False, allow_short_retention=True)
+    assert not [file for file in result.deleted_files if other in file]
+    assert [row.id for row in delta_at(lake.spark, source).collect()] == [77]
+
+
+def test_a_partition_of_another_table_stays(lake: Lake) -> None:
+    table = Table(lake, "a", "b")
+    lake.glue_table({"id": "bigint"}, {"p": "int"}, [(["2"], f"s3://{table.other}/")], name="u")
+    table.remove(table.uri("a"))
+    table.drop_partition()
+    assert table.vacuum(dry_run=False).deleted_files == []
+
+
+@pytest.mark.slow
+def test_what_the_log_has_forgotten_is_found_by_the_ledger(lake: Lake) -> None:
+    """Delta forgets a removal as soon as it is as old as a vacuum waits for."""
+    table = Table(lake, "a", "b")
+    delta = f"delta.`{lake.location()}`"
+    lake.spark.sql(f"DELETE FROM {delta} WHERE id = 10")
+    (hive,) = GlueDiscovery(lake.database).discover()
+    assert sync_table(lake.spark, hive, S3Listing()).status == "unchanged"  # keeps the ledger
+    table.drop_partition()
+    lake.spark.sql(
+        f"ALTER TABLE {delta} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 hours', "
+        "'delta.checkpointInterval' = '1')"
+    )
+    lake.spark.sql(f"INSERT INTO {delta} VALUES (7, 1)")
+    log = f"{lake.bucket}/t/_delta_log/"
+    for name in [name for name in lake.objects() if name.startswith(log) and name.endswith(".json")]:
+        version = name.removeprefix(log).removesuffix(".json")
+        if version.isdecimal() and int(version) < 3:
+            lake.s3.delete_object(Bucket=lake.bucket, Key=name.removeprefix(f"{lake.bucket}/"))
+    found = table.vacuum(0, allow_short_retention=True)
+    assert found.orphaned_files == [table.uri("a")]
+
+
 def test_names_with_every_character(lake: Lake) -> None:
     names = ["x y%20/a+b", "x y /a", "é=ü/%", "x%20y/a"]
     table = Table(lake, *names)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import glob
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.discovery import GlueDiscovery, UCDiscovery
 from airflow_hive_to_delta.core.errors import PermanentError, spark_call
-from airflow_hive_to_delta.core.partition_locations import table_partitions
+from airflow_hive_to_delta.core.partition_locations import glue_partition_places, table_partitions
 from airflow_hive_to_delta.core.paths import Location
 from airflow_hive_to_delta.core.snapshot import key_of, some
 from airflow_hive_to_delta.core.sql import sql_identifier
@@ -37,7 +38,7 @@ class Claims:
 
 
 def claims_of(spark: SparkSession, source: TableInfo, options: ConversionOptions) -> Claims:
-    """The places of the tables in the source's database, and of the source's own partitions, as they are now.
+    """The places of the tables in the source's database, and of their partitions, as they are now.
 
     A source that is gone from its database has none; one of no catalog neither.
 
@@ -54,12 +55,13 @@ def claims_of(spark: SparkSession, source: TableInfo, options: ConversionOptions
             "Nothing was deleted. Mend or drop the table"
         )
     places = [table.location for table in tables if table.location]
-    current = next((table for table in tables if table.name.lower() == source.name.lower()), None)
     # Spark keeps no partitions of a Delta table; in Glue those of the Hive table outlast a cut-over.
-    if current is not None and (current.source == "glue" or current.format != "delta"):
-        # Places that may not be deleted from need not be allowed.
-        found = table_partitions(spark, source, replace(options, allowed_roots=[])) or ()
-        places += [str(partition.location) for partition in found]
+    partitioned = [t for t in tables if t.partition_keys and (t.source == "glue" or t.format == "parquet")]
+    # Places that may not be deleted from need not be allowed.
+    anywhere = replace(options, allowed_roots=[])
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        for found in pool.map(lambda table: _partition_places(spark, table, source, anywhere), partitioned):
+            places += found
     return Claims(frozenset(one_spelling(re.sub("^/", "file:///", place)).rstrip("/") for place in places))
 
 
@@ -77,6 +79,8 @@ def one_spelling_of(column: str) -> Column:
     return reduce(lambda text, spelling: F.regexp_replace(text, *spelling), _SPELLINGS, F.col(column))
 
 
+#: Tables whose partitions are asked for side by side.
+_TABLES_AT_ONCE = 8
 #: Spellings beyond those that a key knows already.
 _SPELLINGS = (
     (r"(?i)^s3[an]?://", "s3://"),
@@ -88,6 +92,15 @@ _SPELLINGS = (
     (r"(?i)^file:/+", "file:///"),
     (r"(?<!:)/{2,}", "/"),
 )
+
+
+def _partition_places(
+    spark: SparkSession, table: TableInfo, source: TableInfo, options: ConversionOptions
+) -> list[str]:
+    """Where the partitions of a table lie, of whatever format it is."""
+    if table.source == "glue":
+        return glue_partition_places(table, source.region)
+    return [str(partition.location) for partition in table_partitions(spark, table, options) or ()]
 
 
 def _tables_beside(spark: SparkSession, source: TableInfo) -> list[TableInfo]:

@@ -11,12 +11,14 @@ those that any other writer added are *Delta's* own.
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.errors import PermanentError, spark_call
 from airflow_hive_to_delta.core.records import Records
+from airflow_hive_to_delta.core.snapshot import log_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,18 +26,27 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.snapshot import Snapshot
 
 #: One row for each time that an entry named a file.
-_WORDS = "key string, version bigint, ours boolean, is_add boolean, size bigint, modification_time bigint"
+_WORDS = (
+    "key string, version bigint, ours boolean, is_add boolean, size bigint, modification_time bigint, "
+    "partition_values map<string,string>"
+)
 #: More parts than this are written together as one.
 _MOST_PARTS = 20
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What entries said of files, kept as Parquet."""
+    """What some entries said of files, kept as Parquet."""
 
     first: int
     last: int
-    files: tuple[str, ...]
+    name: str
+
+    def files(self, records: Records) -> list[str]:
+        """Exactly the files that were written: one that is missing is an error, and not a smaller ledger."""
+        listed = records.read(f"ledger/{self.name}.json") or {"files": []}
+        folder = records.folder.child("ledger").child(self.name)
+        return [str(folder.child(file)) for file in listed["files"]]
 
 
 @dataclass(frozen=True)
@@ -70,19 +81,21 @@ class Ledger:
         """Every file that the log ever held, by its ``key``.
 
         ``hive`` is null for a file that this package never named, and true when it is Hive's as far as this package has
-        said: the last word about it was an add, of ``hive_size`` and ``hive_time``. ``delta`` is whether another writer
-        added it.
+        said: the last word about it was an add, of ``hive_size``, ``hive_time`` and ``hive_values``. ``delta`` is
+        whether another writer added it.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
-        last = F.max_by(F.struct("is_add", "size", "modification_time"), F.when(F.col("ours"), F.col("version")))
+        word = F.struct("is_add", "size", "modification_time", "partition_values")
+        last = F.max_by(word, F.when(F.col("ours"), F.col("version")))
         found = (
             self._words()
             .groupBy("key")
             .agg(F.when(F.bool_or("ours"), last).alias("last"), F.bool_or(~F.col("ours")).alias("delta"))
         )
         return found.selectExpr(
-            "key", "last.is_add AS hive", "last.size AS hive_size", "last.modification_time AS hive_time", "delta"
+            *("key", "delta", "last.is_add AS hive", "last.size AS hive_size"),
+            *("last.modification_time AS hive_time", "last.partition_values AS hive_values"),
         )
 
     def keep(self) -> None:
@@ -93,26 +106,22 @@ class Ledger:
         whole = len(self.parts) >= _MOST_PARTS
         words = self._words() if whole else self._unkept()
         records = Records(self.snapshot.storage, self.snapshot.root)
-        folder = f"ledger/{self.snapshot.version:020d}-{uuid.uuid4().hex}"
+        name = f"{0 if whole else first:020d}-{self.snapshot.version:020d}-{uuid.uuid4().hex}"
+        folder = records.folder.child("ledger").child(name)
         with spark_call(f"Keeping the ledger of {self.snapshot.root}"):
-            words.coalesce(1 if not whole else 8).write.parquet(str(records.folder.child(folder)), compression="zstd")
-        stored = records.storage.entries(records.folder.child(folder))
-        part = {
-            "first": 0 if whole else first,
-            "last": self.snapshot.version,
-            "files": sorted(f"{folder}/{file.name}" for file in stored if file.name.endswith(".parquet")),
-        }
+            words.coalesce(1 if not whole else 8).write.parquet(str(folder), compression="zstd")
+        files = sorted(file.name for file in records.storage.entries(folder) if file.name.endswith(".parquet"))
         # Only now it counts: what a crash leaves before this is never read.
-        records.keep(f"{folder}.json", part)
+        records.keep(f"ledger/{name}.json", {"files": files})
 
     def _words(self) -> DataFrame:
-        spark = self.snapshot.spark
         unkept = self._unkept()
-        paths = [file for part in self.parts for file in part.files]
+        records = Records(self.snapshot.storage, self.snapshot.root)
+        paths = [path for part in self.parts for path in part.files(records)]
         if not paths:
             return unkept
-        folder = Records(self.snapshot.storage, self.snapshot.root).folder
-        return unkept.unionByName(spark.read.schema(_WORDS).parquet(*(str(folder.child(path)) for path in paths)))
+        with spark_call(f"Reading the ledger of {self.snapshot.root}"):
+            return unkept.unionByName(log_reader(self.snapshot.spark).schema(_WORDS).parquet(*paths))
 
     def _unkept(self) -> DataFrame:
         """What the entries after the kept ones say; of other writers only what they added: that makes it Delta's."""
@@ -129,11 +138,12 @@ class Ledger:
         ours = F.col("version").isin(our_versions) if our_versions else F.lit(False)
         added = self.snapshot.placed(entries, "add").select(
             "key", "version", ours.alias("ours"), F.lit(True).alias("is_add"), "size",
-            F.col("modificationTime").alias("modification_time"),
+            F.col("modificationTime").alias("modification_time"), F.col("partitionValues").alias("partition_values"),
         )  # fmt: skip
         removed = self.snapshot.placed(entries, "remove").where(ours).select(
             "key", "version", F.lit(True).alias("ours"), F.lit(False).alias("is_add"), "size",
             F.lit(None).cast("bigint").alias("modification_time"),
+            F.lit(None).cast("map<string,string>").alias("partition_values"),
         )  # fmt: skip
         # Delta adds a file of Hive again when it marks rows of it as deleted: that does not make the file Delta's.
         return added.unionByName(removed)
@@ -143,22 +153,15 @@ def ledger_of(snapshot: Snapshot) -> Ledger:
     """The ledger of a table: what is kept of it, and the entries since."""
     records = Records(snapshot.storage, snapshot.root)
     names = [file.name for file in records.storage.entries(records.folder.child("ledger"))]
-    found = [_part(records.read(f"ledger/{name}") or {}) for name in names if name.endswith(".json")]
-    return Ledger(snapshot, _chain([part for part in found if part.last <= snapshot.version]))
+    found = [_Part(int(m["first"]), int(m["last"]), m["name"]) for name in names if (m := _PART.fullmatch(name))]
+    return Ledger(snapshot, _chain([part for part in found if part.last <= snapshot.version], 0))
 
 
-def _part(document: dict[str, Any]) -> _Part:
-    return _Part(int(document["first"]), int(document["last"]), tuple(document["files"]))
+_PART = re.compile(r"(?P<name>(?P<first>\d{20})-(?P<last>\d{20})-[0-9a-f]+)\.json")
 
 
-def _chain(parts: list[_Part]) -> tuple[_Part, ...]:
-    """Parts that together cover the entries from 0 on, as far as they go, each entry once."""
-    chain: list[_Part] = []
-    following = 0
-    while True:
-        # The longest that fits: one that was written together for several, rather than each of them.
-        best = max((part for part in parts if part.first == following), key=lambda part: part.last, default=None)
-        if best is None:
-            return tuple(chain)
-        chain.append(best)
-        following = best.last + 1
+def _chain(parts: list[_Part], following: int) -> tuple[_Part, ...]:
+    """Parts that together cover the entries from one on, as far as any do, each entry once."""
+    chains = [(part, *_chain(parts, part.last + 1)) for part in parts if part.first == following]
+    # Of those that reach as far, the one of fewest parts: one was written together for several.
+    return max(chains, key=lambda chain: (chain[-1].last, -len(chain)), default=())

@@ -80,6 +80,14 @@ class DataFrameListing(ABC):
             return [ParquetFileInfo(**row.asDict()) for row in files.collect()]
 
 
+class MadeListing(DataFrameListing):
+    """A listing of files that were listed before, by a task of their own."""
+
+    @abstractmethod
+    def listed_at_version(self, table: TableInfo) -> int | None:
+        """The version that the table's Delta log had before its files were listed, -1 for none; None: not known."""
+
+
 class S3Listing(DataFrameListing):
     """Lists S3 with boto3 from this machine, many requests at a time, each bucket in its own region.
 

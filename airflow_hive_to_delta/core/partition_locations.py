@@ -6,7 +6,7 @@ A partition may lie anywhere: outside the table's root, in another bucket, in an
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,23 +95,34 @@ def table_partitions(
 
 def glue_partitions(table: TableInfo, database: str, region: str | None = None) -> list[PartitionLocation]:
     """Every partition that Glue has of the table."""
-    pages = aws.glue_client(region).get_paginator("get_partitions")
     # A Spark table in Glue may carry the storage format of a text table; its provider is what counts.
     any_format = table.properties.get("spark.sql.sources.provider", "").lower() == "parquet"
     partitions = []
+    for found in _in_glue(table, database, region):
+        storage = found.get("StorageDescriptor", {})
+        partition = _partition(table, found.get("Values", []), storage.get("Location"))
+        if not any_format:
+            serde = storage.get("SerdeInfo", {}).get("SerializationLibrary")
+            _check_parquet(table, partition, serde or storage.get("InputFormat"))
+        partitions.append(partition)
+    return partitions
+
+
+def glue_partition_places(table: TableInfo, region: str | None = None) -> list[str]:
+    """The locations of every partition that Glue has of a table, as they stand there, whatever the table is."""
+    found = _in_glue(table, table.database or "", table.region or region)
+    places = (partition.get("StorageDescriptor", {}).get("Location") for partition in found)
+    return [place for place in places if place]
+
+
+def _in_glue(table: TableInfo, database: str, region: str | None) -> Iterator[Mapping[str, Any]]:
+    pages = aws.glue_client(region).get_paginator("get_partitions")
     with aws_call(f"Reading the partitions of {database}.{table.name} from Glue"):
         # The columns of each partition would be most of the answer, and the footers know them better.
         for page in pages.paginate(
             DatabaseName=database, TableName=table.name, ExcludeColumnSchema=True, **_catalog_id(table)
         ):
-            for found in page["Partitions"]:
-                storage = found.get("StorageDescriptor", {})
-                partition = _partition(table, found.get("Values", []), storage.get("Location"))
-                if not any_format:
-                    serde = storage.get("SerdeInfo", {}).get("SerializationLibrary")
-                    _check_parquet(table, partition, serde or storage.get("InputFormat"))
-                partitions.append(partition)
-    return partitions
+            yield from page["Partitions"]
 
 
 def catalog_partitions(spark: SparkSession, table: TableInfo, max_workers: int = 8) -> list[PartitionLocation]:

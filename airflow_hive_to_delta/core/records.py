@@ -4,6 +4,7 @@
 - ``registrations/``: each name that the Delta table was registered under.
 - ``definition.json``: the Hive definition in Glue that a cut-over replaced, word for word.
 - ``rollback.json``: that a rollback has begun, and where it moves the log; ``rollback-….jsonl``: files that it moves.
+- ``columns/``, ``settled/``: columns that syncs have taken over; conflicts that people have decided about.
 - ``ledger/``: which files the log has ever held (:mod:`ledger`).
 
 A record is written once and never changed. Readers of Delta pass over the folder, as over any name in the log that they
@@ -15,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,12 +69,30 @@ class Records:
 
     def registrations(self) -> list[tuple[Target, str | None]]:
         """Every name that the table was registered under, each with the region of its catalog."""
-        names = sorted(file.name for file in self.storage.entries(self.folder.child("registrations")))
-        found = [self.read(f"registrations/{name}") or {} for name in names if name.endswith(".json")]
+        found = self._all("registrations")
         return [
             (Target(document["catalog"], document["schema"], document["table"], document["kind"]), document["region"])
             for document in found
         ]
+
+    def keep_columns(self, names: Collection[str], version: int) -> None:
+        """Keep the columns that Hive had when a sync took some of them over."""
+        self.keep(f"columns/{version:020d}.json", {"columns": sorted(names)})
+
+    def columns(self) -> frozenset[str]:
+        """Every column that a sync has ever taken over, in lower case: one that is gone was dropped by Delta."""
+        return frozenset(name for document in self._all("columns") for name in document["columns"])
+
+    def keep_settled(self, keys: Collection[str], version: int) -> None:
+        """Keep which files, taken away by Hive after Delta had rewritten them, people have decided about."""
+        self.keep(f"settled/{version:020d}.json", {"keys": sorted(keys)})
+
+    def settled(self) -> list[str]:
+        return sorted({key for document in self._all("settled") for key in document["keys"]})
+
+    def _all(self, folder: str) -> list[dict[str, Any]]:
+        names = sorted(file.name for file in self.storage.entries(self.folder.child(folder)))
+        return [self.read(f"{folder}/{name}") or {} for name in names if name.endswith(".json")]
 
     def keep(self, name: str, document: dict[str, Any]) -> bool:
         """Write a record unless there is one of that name already: then it stays, and this is False."""

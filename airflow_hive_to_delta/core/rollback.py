@@ -250,6 +250,7 @@ def _carry_out(spark: SparkSession, records: Records, plan: _Plan, options: Conv
     source = records.source()
     notes = list(plan.notes)
     dropped = []
+    _check_unwritten(records, plan)  # before its names go, too
     cut_over = cut_over_name(records)
     for target, region in records.registrations():
         # Of a name that was cut over the Hive definition comes back; dropping it would lose its partitions.
@@ -271,14 +272,19 @@ def _carry_out(spark: SparkSession, records: Records, plan: _Plan, options: Conv
     }
 
 
+def _check_unwritten(records: Records, plan: _Plan) -> None:
+    """Raise when others have written to the table since the plan was made."""
+    if newer := _written_since(records, plan):
+        where = f"Version {newer[0]} of {records.root} was written while it was being rolled back. Stop its writers"
+        if records.storage.list_names(plan.log):
+            raise PermanentError(f"{where}, take that entry out of its log, and call rollback_table again")
+        raise TransientError(f"{where}, and call rollback_table again")
+
+
 def _move_log(records: Records, plan: _Plan) -> None:
     """Move the log so that a reader sees an older version or none, and never a newer one that is not whole."""
     storage, log = records.storage, log_folder(records.root)
-    if newer := _written_since(records, plan):
-        where = f"Version {newer[0]} of {records.root} was written while it was being rolled back. Stop its writers"
-        if storage.list_names(plan.log):
-            raise PermanentError(f"{where}, take that entry out of its log, and call rollback_table again")
-        raise TransientError(f"{where}, and call rollback_table again")
+    _check_unwritten(records, plan)
     here = {file.name: file.size for file in storage.entries(log)}
     there = {file.name: file.size for file in storage.entries(plan.log)}
     if twice := [name for name in here if name in there and here[name] != there[name]]:

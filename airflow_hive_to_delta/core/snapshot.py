@@ -173,8 +173,8 @@ class Snapshot:
         last = -1
         for version in versions:
             info = found.get(version, {})
-            # Clocks of writers differ; as in Delta, an entry is never as old as the one before it.
-            last = max(info.get("inCommitTimestamp", self.segment.times[version]), last + 1)
+            # Clocks of writers differ; as in Delta, an entry is never as old as the one before it, unless it says so.
+            last = info.get("inCommitTimestamp") or max(self.segment.times[version], last + 1)
             commits.append(Commit(version, last, info))
         return commits[::-1]
 
@@ -182,7 +182,7 @@ class Snapshot:
         """The actions of these entries, a column each, with their ``version``; ``commitInfo`` is text."""
         paths = [str(commit_path(self.root, version)) for version in versions]
         version = "cast(substr(_metadata.file_name, 1, 20) as bigint) AS version"
-        return _reader(self.spark).schema(_ACTIONS).json(paths).selectExpr("*", version)
+        return log_reader(self.spark).schema(_ACTIONS).json(paths).selectExpr("*", version)
 
     def placed(self, actions: DataFrame, column: str) -> DataFrame:
         """The file actions in a column (``add`` or ``remove``), each with the ``key`` of its file."""
@@ -206,7 +206,7 @@ class Snapshot:
         names = self.segment.checkpoint
         with spark_call(f"Reading the checkpoint {self.segment.checkpoint_version} of {self.root}"):
             if names[0].endswith(".json"):
-                manifest = _reader(self.spark).schema(_ACTIONS).json(str(folder.child(names[0])))
+                manifest = log_reader(self.spark).schema(_ACTIONS).json(str(folder.child(names[0])))
             else:
                 manifest = self._parquet([str(folder.child(name)) for name in names])
             found = manifest.where("sidecar IS NOT NULL").select("sidecar.path").collect()
@@ -219,20 +219,20 @@ class Snapshot:
         """Files of a checkpoint in the form of ``_ACTIONS``; statistics kept as columns become text again."""
         from pyspark.sql.types import StructType
 
-        own = {column.name: column.dataType for column in _reader(self.spark).parquet(*paths[:1]).schema}
+        own = {column.name: column.dataType for column in log_reader(self.spark).parquet(*paths[:1]).schema}
         add = own.get("add")
         parsed = [column for column in add if column.name == "stats_parsed"] if isinstance(add, StructType) else []
         schema = StructType.fromDDL(_ACTIONS)
         assert isinstance(schema, StructType)
         if not parsed:
-            return _reader(self.spark).schema(schema).parquet(*paths)
+            return log_reader(self.spark).schema(schema).parquet(*paths)
         known = next(column.dataType for column in schema if column.name == "add")
         assert isinstance(known, StructType)
         # By the same names in the same order, so that it unites with what comes from elsewhere.
         text = {"stats": "coalesce(add.stats, to_json(add.stats_parsed))"}
         whole = ", ".join(f"'{name}', {text.get(name, f'add.{name}')}" for name in known.fieldNames())
         known.add(parsed[0])
-        rows = _reader(self.spark).schema(schema).parquet(*paths)
+        rows = log_reader(self.spark).schema(schema).parquet(*paths)
         return rows.selectExpr(
             *(name for name in rows.columns if name != "add"),
             f"CASE WHEN add IS NOT NULL THEN named_struct({whole}) END AS add",
@@ -369,7 +369,8 @@ _FILE_COLUMNS = (
 )
 
 
-def _reader(spark: SparkSession) -> DataFrameReader:
+def log_reader(spark: SparkSession) -> DataFrameReader:
+    """Spark's reader for files whose names and contents are taken as they are."""
     # Paths are names, not patterns; and a line that is no action is an error, never a row of nulls.
     return spark.read.options(
         mode="FAILFAST", __globPaths__="false", ignoreCorruptFiles="false", ignoreMissingFiles="false"

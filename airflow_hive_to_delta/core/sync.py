@@ -14,7 +14,7 @@ import logging
 import tempfile
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
@@ -31,11 +31,11 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.examine import checked_root, declared_schema, examined, partition_types_of
 from airflow_hive_to_delta.core.ledger import ledger_of
-from airflow_hive_to_delta.core.listing import Listing, files_as_df
+from airflow_hive_to_delta.core.listing import Listing, MadeListing, files_as_df
 from airflow_hive_to_delta.core.models import ConversionOptions, OutputMode, SyncResult, TableInfo
 from airflow_hive_to_delta.core.paths import Location
 from airflow_hive_to_delta.core.records import Records
-from airflow_hive_to_delta.core.snapshot import Snapshot, snapshot_of
+from airflow_hive_to_delta.core.snapshot import Snapshot, log_segment, snapshot_of
 from airflow_hive_to_delta.core.storage import Storage, storage_for
 from airflow_hive_to_delta.core.sync_diff import Differences, differences
 from airflow_hive_to_delta.core.sync_schema import (
@@ -101,18 +101,29 @@ def sync_table(
             f"{table.qualified_name} is a Delta table in its catalog: it was cut over, so there is no Hive table any "
             "more to sync from. Take it out of the sync"
         )
-    asked = _Asked(output_mode, merge_schema, overwrite_schema, run_version, accept_conflicts, allow_forgotten_entries)
+    asked = _Asked(
+        output_mode,
+        merge_schema,
+        overwrite_schema,
+        run_version,
+        accept_conflicts,
+        allow_forgotten_entries,
+        listing.listed_at_version(table) if isinstance(listing, MadeListing) else None,
+    )
     storage = storage_for(root, spark, options)
     known = _check_ours(table, storage, root)
-    with spark_call(f"Listing the files of {table.qualified_name}"):
-        listed = files_as_df(spark, listing, table, options)
-    with persisted(listed) as files:
-        for _ in range(_TRIES):
+    for _ in range(_TRIES):
+        # Before the listing: what it does not show and a later version has was committed meanwhile, and is not gone.
+        version = log_segment(storage, root).version
+        with spark_call(f"Listing the files of {table.qualified_name}"):
+            listed = files_as_df(spark, listing, table, options)
+        with persisted(listed) as files:
             snapshot = snapshot_of(spark, storage, root)
-            result = _sync_once(snapshot, table, files, asked, known, options)
-            if result is not None:
-                return replace(result, duration_seconds=round(time.monotonic() - started, 3))
-            logger.info("%s: another writer was faster; comparing again", table.qualified_name)
+            if snapshot.version == version:
+                result = _sync_once(snapshot, table, files, asked, known, options)
+                if result is not None:
+                    return replace(result, duration_seconds=round(time.monotonic() - started, 3))
+        logger.info("%s: another writer was faster; comparing again", table.qualified_name)
     raise TransientError(
         f"{table.qualified_name} at {root}: in each of {_TRIES} tries another writer was faster. Try again later"
     )
@@ -133,6 +144,8 @@ class _Asked:
     run_version: int | None
     accept_conflicts: bool
     allow_forgotten_entries: bool
+    #: The version that the log had when the files were listed, where that was an earlier task's.
+    listed_at: int | None
 
 
 @dataclass(frozen=True)
@@ -143,6 +156,23 @@ class _Change:
     removed_before: frozenset[str]
     removed: frozenset[str]
     added: frozenset[str]
+
+
+def _check_listed_since(snapshot: Snapshot, table: TableInfo, listed_at: int | None, run_version: int) -> None:
+    """Refuse a list that was made before another run's sync: what that has added would look dropped in Hive."""
+    if listed_at is None:
+        return
+    syncs = [commit for commit in snapshot.history if commit.ours and commit.operation == delta_log.SYNC]
+    later = [
+        commit.version
+        for commit in syncs
+        if commit.version > listed_at and commit.info["operationParameters"]["epochId"] != str(run_version)
+    ]
+    if later:
+        raise PermanentError(
+            f"{table.qualified_name} was synced, as version {max(later)}, after its files were listed at version "
+            f"{listed_at}. List the files again"
+        )
 
 
 def _check_ours(table: TableInfo, storage: Storage, root: Location) -> frozenset[str]:
@@ -163,7 +193,11 @@ def _check_ours(table: TableInfo, storage: Storage, root: Location) -> frozenset
         raise UnsupportedTableError(
             f"The Delta log at {root} was made of {of}, not of {table.qualified_name}. Sync that table"
         )
-    return frozenset(column["Name"].lower() for column in (kept.columns or ())) if kept else frozenset()
+    return _names(kept.columns if kept else None) | Records(storage, root).columns()
+
+
+def _names(columns: Sequence[Mapping[str, Any]] | None) -> frozenset[str]:
+    return frozenset(column["Name"].lower() for column in columns or ())
 
 
 def _sync_once(
@@ -181,7 +215,9 @@ def _sync_once(
     result = SyncResult(table.qualified_name, str(snapshot.root), True, "unchanged", snapshot.version, run_version)
     if last is not None and last >= run_version:
         word = f"Run {run_version} was committed before" if last == run_version else f"The later run {last} was before"
-        return replace(result, status="already_synced", notes=[f"{word}: nothing was changed"])
+        notes = [f"{word}: nothing was changed"]
+        return replace(result, status="already_synced", committed_run_version=last, notes=notes)
+    _check_listed_since(snapshot, table, asked.listed_at, run_version)
     check_writable(snapshot, removes=False)
     ledger = ledger_of(snapshot)
     if not asked.allow_forgotten_entries:
@@ -189,9 +225,10 @@ def _sync_once(
     declared = declared_schema(table)
     overwrite = asked.overwrite_schema and not fits_without_overwrite(snapshot, declared, table.partition_keys)
     partition_types = _partition_types(snapshot, table, options, overwrite=overwrite)
-    with differences(snapshot, ledger, files, partition_types, options) as found:
+    records = Records(snapshot.storage, snapshot.root)
+    with differences(snapshot, ledger, files, partition_types, options, records.settled()) as found:
         change, notes = _change(table, found, asked, overwrite=overwrite)
-        removes = found.count(*change.removed_before, *change.removed)
+        removes = found.count_live(*change.removed_before, *change.removed)
         adds = found.count(*change.added)
         if removes:
             check_writable(snapshot, removes=True)
@@ -205,17 +242,23 @@ def _sync_once(
                 return replace(result, notes=[*notes, *schema.notes])
             columns = list(partition_types)
             committed = _commit(snapshot, found, change, new, schema, columns, app_id, run_version, asked, options)
+        settled = found.vanished() if committed is not None and asked.accept_conflicts else []
     if committed is None:
         return None
+    if schema.metadata is not None:
+        records.keep_columns(_names(table.columns), committed)
+    if settled:
+        records.keep_settled(settled, committed)
     ledger_of(snapshot_of(snapshot.spark, snapshot.storage, snapshot.root)).keep()
     return replace(
         result,
         status="synced",
         version=committed,
+        committed_run_version=run_version,
         num_added_files=adds,
         num_removed_files=removes,
         added_bytes=found.size_in_hive(*change.added),
-        removed_bytes=found.size_in_log(*change.removed_before, *change.removed),
+        removed_bytes=found.size_live(*change.removed_before, *change.removed),
         notes=[*notes, *schema.notes],
     )
 
@@ -243,15 +286,16 @@ def _change(table: TableInfo, found: Differences, asked: _Asked, *, overwrite: b
     if found.count("conflict") and not asked.accept_conflicts:
         raise PermanentError(
             f"{name}: Hive has written {found.count('conflict')} file(s) anew after Delta had deleted or rewritten "
-            f"rows of them: {found.some('conflict')}. Which rows are right only people know: delete the old ones from "
-            "the Delta table, then pass accept_conflicts=True, which adds the files as they are now"
+            f"rows of them or of their partition: {found.some('conflict')}. Which rows are right only people know: "
+            "delete the old ones from the Delta table, then pass accept_conflicts=True, which adds the files so"
         )
     new = {"new", *(("conflict",) if found.count("conflict") else ())}
     if asked.output_mode == "append":
-        if found.count("replaced", "lost"):
+        rewritten = found.count("replaced", "lost") + found.count_live("conflict")
+        if rewritten:
             raise PermanentError(
-                f"{name}: {found.count('replaced', 'lost')} file(s) of the Delta table were rewritten or deleted by "
-                f"Hive under their names: {found.some('replaced', 'lost')}. Appending cannot mend that: pass "
+                f"{name}: {rewritten} file(s) of the Delta table were rewritten or deleted by Hive under their names: "
+                f"{found.some('replaced', 'lost', 'conflict')}. Appending cannot mend that: pass "
                 "output_mode='complete', which mirrors what Hive has done"
             )
         if partitions := found.rewritten_partitions():
@@ -271,13 +315,14 @@ def _change(table: TableInfo, found: Differences, asked: _Asked, *, overwrite: b
             f"does with all that lies in a folder, and are removed from the log: {found.some('lost')}"
         )
     if not overwrite:
-        return _Change(frozenset({"replaced"}), frozenset({"gone", "lost"}), frozenset({"replaced", *new})), notes
+        before = frozenset({"replaced", "conflict"})
+        return _Change(before, frozenset({"gone", "lost"}), frozenset({"replaced", *new})), notes
     if found.count("delta", "taken", "lost"):
         raise SchemaError(
             f"{name}: overwrite_schema=True adds every file of Hive anew, but Delta has written to this table, and its "
             "writes would be lost. Roll the table back and convert it again, or change the columns in Delta"
         )
-    every = frozenset({"replaced", "same"})
+    every = frozenset({"replaced", "same", "conflict"})
     return _Change(every, frozenset({"gone", "lost"}), frozenset({*every, *new})), notes
 
 
@@ -322,11 +367,11 @@ def _commit(
     if new.file_count != expected:
         raise TransientError(f"{new.file_count} files were described of {expected} to add; list the files again")
     now = time.time_ns() // 1_000_000
-    before = found.count(*change.removed_before)
+    before = found.count_live(*change.removed_before)
 
     def info(added: int, removed: int, step: int) -> tuple[str, dict[str, Any]]:
         txn_id = str(uuid.uuid4())
-        stamp = in_commit_timestamp(snapshot, now + step)
+        stamp = in_commit_timestamp(snapshot, now, step)
         said = delta_log.sync_commit_info(
             output_mode=asked.output_mode,
             app_id=app_id,
@@ -339,7 +384,7 @@ def _commit(
         return txn_id, said
 
     with tempfile.TemporaryFile() as entry:
-        removed = found.count(*change.removed)
+        removed = found.count_live(*change.removed)
         txn_id, said = info(expected, removed, 1 if before else 0)
         write_actions(entry, [said, *schema.actions, delta_log.txn_action(app_id, run_version)])
         _write_removes(entry, found, change.removed, now)
@@ -360,16 +405,15 @@ def _commit(
 
 
 def _write_removes(entry: IO[bytes], found: Differences, kinds: Collection[str], now: int) -> None:
-    if not found.count(*kinds):
+    expected = found.count_live(*kinds)
+    if not expected:
         return
-    rows = found.of(kinds).select("l_path", "l_values", "l_size", "l_vector")
+    rows = found.of(kinds).where("l_path IS NOT NULL").select("l_path", "l_values", "l_size", "l_vector")
+    written = 0
     with spark_call("Collecting the files to remove"):
-        write_actions(
-            entry,
-            (
-                delta_log.remove_action(
-                    row.l_path, row.l_values, row.l_size, row.l_vector.asDict() if row.l_vector else None, now
-                )
-                for row in rows.toLocalIterator()
-            ),
-        )
+        for row in rows.toLocalIterator():
+            vector = row.l_vector.asDict() if row.l_vector else None
+            write_actions(entry, [delta_log.remove_action(row.l_path, row.l_values, row.l_size, vector, now)])
+            written += 1
+    if written != expected:
+        raise TransientError(f"{written} files were found to remove instead of {expected}; try again")

@@ -6,7 +6,7 @@ deleted or rewritten stays Delta's, though the file still lies in Hive's folder 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,10 +17,11 @@ from airflow_hive_to_delta.core.errors import KINDS, PermanentError, spark_call
 from airflow_hive_to_delta.core.paths import parse_location
 from airflow_hive_to_delta.core.presence import with_presence
 from airflow_hive_to_delta.core.scan import FilePlacer
+from airflow_hive_to_delta.core.snapshot import key_of
 from airflow_hive_to_delta.core.sql import sql_literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from airflow_hive_to_delta.core.ledger import Ledger
     from airflow_hive_to_delta.core.models import ConversionOptions
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
 #: - ``replaced``: Hive's and live, but with another size, time or partition.
 #: - ``gone``: Hive's and live, and Hive has it no more.
 #: - ``taken``: Hive's, and Delta has deleted or rewritten it since: its rows are Delta's affair.
-#: - ``conflict``: the same, and Hive has written it anew after that.
+#: - ``conflict``: Hive has written it anew after Delta had deleted or rewritten rows of it; or it is new in a partition
+#:   of which Delta has rewritten files that Hive then took away, so that its rows may be there already.
 #: - ``delta``: a file that Delta wrote.
 #: - ``lost``: a live file that Delta wrote, and that is gone from a folder of Hive, which deletes all that lies in it.
-#: - ``unseen``: a live file that Delta wrote into a folder which was Hive's and is listed no more; it is there.
 _KIND = """
 CASE WHEN h_path IS NOT NULL AND l_path IS NOT NULL THEN
-    CASE WHEN hive IS NULL THEN 'delta' WHEN {same_live} THEN 'same' ELSE 'replaced' END
+    CASE WHEN hive IS NULL THEN 'delta' WHEN {same_live} THEN 'same' WHEN l_vector IS NOT NULL THEN 'conflict'
+         ELSE 'replaced' END
 WHEN h_path IS NOT NULL THEN
     CASE WHEN hive AND {same_seen} THEN 'taken' WHEN hive THEN 'conflict' WHEN NOT hive THEN 'new'
          WHEN delta OR tombstone THEN 'delta' ELSE 'new' END
@@ -60,8 +62,8 @@ class Differences:
     #: ``key``, ``kind``, ``partition``; of Hive's file ``h_path``, ``h_size``, ``h_time``; of the log's ``l_path``,
     #: ``l_values``, ``l_size``, ``l_vector``.
     frame: DataFrame
-    #: Files of each kind, their bytes in Hive, and their bytes by the log.
-    totals: dict[str, tuple[int, int, int]]
+    #: Files of each kind, their bytes in Hive, how many of them are live, and the bytes of those by the log.
+    totals: dict[str, tuple[int, int, int, int]]
 
     def count(self, *kinds: str) -> int:
         return self._sum(kinds, 0)
@@ -69,8 +71,11 @@ class Differences:
     def size_in_hive(self, *kinds: str) -> int:
         return self._sum(kinds, 1)
 
-    def size_in_log(self, *kinds: str) -> int:
+    def count_live(self, *kinds: str) -> int:
         return self._sum(kinds, 2)
+
+    def size_live(self, *kinds: str) -> int:
+        return self._sum(kinds, 3)
 
     def _sum(self, kinds: Collection[str], which: int) -> int:
         return sum(self.totals[kind][which] for kind in kinds if kind in self.totals)
@@ -83,6 +88,12 @@ class Differences:
         rows = self.of(kinds).selectExpr("coalesce(h_path, key) AS path").orderBy("path").limit(3).collect()
         more = self.count(*kinds) - len(rows)
         return ", ".join(row.path for row in rows) + (f" and {more} more" if more else "")
+
+    def vanished(self) -> list[str]:
+        """Files that Delta has rewritten and Hive has taken away, in partitions in which Hive has new ones."""
+        written = self.of(("new", "conflict")).select("partition").distinct()
+        rows = self.of(("taken",)).where("h_path IS NULL").join(written, "partition", "left_semi").select("key")
+        return sorted(row.key for row in rows.toLocalIterator())
 
     def rewritten_partitions(self) -> list[str]:
         """Partitions that lost files and got others: a few of those that Hive has written anew."""
@@ -103,9 +114,17 @@ class Differences:
 
 @contextmanager
 def differences(
-    snapshot: Snapshot, ledger: Ledger, files: DataFrame, partition_types: dict[str, str], options: ConversionOptions
+    snapshot: Snapshot,
+    ledger: Ledger,
+    files: DataFrame,
+    partition_types: dict[str, str],
+    options: ConversionOptions,
+    settled: Collection[str] = (),
 ) -> Iterator[Differences]:
-    """Compare Hive's files (FILES_SCHEMA) with the table. The answer is kept in Spark while the block runs."""
+    """Compare Hive's files (FILES_SCHEMA) with the table. The answer is kept in Spark while the block runs.
+
+    :param settled: keys of files that Hive has taken away and people have decided about.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     placed = files.mapInArrow(FilePlacer(str(snapshot.root), partition_types, options), DESCRIBED_SCHEMA)
@@ -137,7 +156,8 @@ def differences(
         same_live = " AND ".join(["h_size = l_size", _SAME_TIME.format(time="l_time"), *same_values])
         same_seen = f"h_size = hive_size AND {_SAME_TIME.format(time='hive_time')}"
         partition = ", ".join(
-            f"concat({sql_literal(name + '=')}, coalesce({value}, {_value('l_values', name)}, 'null'))"
+            f"concat({sql_literal(name + '=')}, "
+            f"coalesce({value}, {_value('l_values', name)}, {_value('hive_values', name)}, 'null'))"
             for name, value in values.items()
         )
         told = joined.selectExpr(
@@ -145,45 +165,87 @@ def differences(
             f"{_KIND.format(same_live=same_live, same_seen=same_seen)} AS kind",
             f"concat_ws('/', {partition}) AS partition" if partition else "'the table' AS partition",
         )
-        with persisted(_with_lost(told)) as frame:
+        with persisted(_with_unseen(told)) as frame:
             with spark_call(doing):
                 found = _totalled(frame)
-            if gone := _gone_unseen(snapshot, found, options):
-                lost = F.col("key").isin(gone)
-                found = _totalled(frame.withColumn("kind", F.when(lost, "lost").otherwise(F.col("kind"))))
+                if found.count("unseen"):
+                    gone = _keys(snapshot, _gone(snapshot, found, options))
+                    found = _totalled(_with_lost(frame, gone))
+                if found.count("taken") and found.count("new") and found.count("delta"):
+                    found = _totalled(_with_rewritten(found.frame, snapshot, _keys(snapshot, settled)))
             yield found
 
 
 def _totalled(frame: DataFrame) -> Differences:
     from pyspark.sql import functions as F  # noqa: N812
 
-    rows = frame.groupBy("kind").agg(F.count("*"), F.sum("h_size"), F.sum("l_size")).collect()
-    return Differences(frame, {kind: (files, hive or 0, log or 0) for kind, files, hive, log in rows})
+    rows = frame.groupBy("kind").agg(F.count("*"), F.sum("h_size"), F.count("l_path"), F.sum("l_size")).collect()
+    return Differences(frame, {kind: (files, hive or 0, live, log or 0) for kind, files, hive, live, log in rows})
 
 
-def _with_lost(told: DataFrame) -> DataFrame:
-    """Tell Delta's live files that are gone: those missing from a folder in which Hive has files now."""
+def _with_unseen(told: DataFrame) -> DataFrame:
+    """Mark Delta's live files that the listing has not, though they lie in a folder of Hive, or in one above it."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    folder = F.regexp_extract("key", "^(.*)/[^/]*$", 1)
-    folders = (
-        told.where("h_path IS NOT NULL OR hive IS NOT NULL")
-        .groupBy(folder.alias("folder"))
-        .agg(F.bool_or(F.col("h_path").isNotNull()).alias("listed"))
+    own = told.where("h_path IS NOT NULL OR hive IS NOT NULL").select(_folder("key").alias("folder"))
+    folders = own.union(own.select(_folder("folder"))).distinct().withColumn("hives", F.lit(True))
+    missing = (F.col("kind") == "delta") & F.col("h_path").isNull() & F.col("l_path").isNotNull() & F.col("hives")
+    return (
+        told.withColumn("folder", _folder("key"))
+        .join(folders, "folder", "left")
+        .withColumn("kind", F.when(missing, "unseen").otherwise(F.col("kind")))
+        .drop("hives", "hive")
     )
-    found = told.withColumn("folder", folder).join(folders, "folder", "left")
-    missing = (F.col("kind") == "delta") & F.col("h_path").isNull() & F.col("l_path").isNotNull()
-    kind = F.when(missing & F.col("listed"), "lost").when(missing & ~F.col("listed"), "unseen").otherwise(F.col("kind"))
-    return found.withColumn("kind", kind).drop("folder", "listed", "hive")
 
 
-def _gone_unseen(snapshot: Snapshot, found: Differences, options: ConversionOptions) -> list[str]:
-    """Of the files that no listing shows, those that are not there: Hive has deleted them, then dropped the folder."""
-    if not found.count("unseen"):
-        return []
+def _gone(snapshot: Snapshot, found: Differences, options: ConversionOptions) -> Iterator[str]:
+    """Of the files that the listing has not, those that are not there: a listing may be older than the file."""
     rows = found.of(("unseen",)).select("key").orderBy("key").toLocalIterator()
     files = ((parse_location(row.key), row.key) for row in rows)
-    return [key for _, key, there in with_presence(files, snapshot.spark, options) if there is None]
+    return (key for _, key, there in with_presence(files, snapshot.spark, options) if there is None)
+
+
+def _with_lost(frame: DataFrame, gone: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    told = frame.join(gone.withColumn("gone", F.lit(True)), "key", "left")
+    kind = F.when(F.col("kind") != "unseen", F.col("kind")).when(F.col("gone"), "lost").otherwise("delta")
+    return told.withColumn("kind", kind).drop("gone")
+
+
+def _with_rewritten(frame: DataFrame, snapshot: Snapshot, settled: DataFrame) -> DataFrame:
+    """Tell new files that may be old rows written anew: Hive took away what Delta had rewritten and still has.
+
+    Not where Delta's own file lies in the same folder under the root: an overwrite by Hive would have taken that too,
+    so it was a VACUUM of Delta's that took the old files away.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    deltas = frame.where("kind = 'delta' AND l_path IS NOT NULL")
+    beside = deltas.where("h_path IS NOT NULL").select("folder").distinct().withColumn("beside", F.lit(True))
+    vanished = (
+        frame.where("kind = 'taken' AND h_path IS NULL")
+        .join(settled, "key", "left_anti")
+        .join(beside, "folder", "left")
+        .where(~(F.col("key").startswith(f"{key_of(snapshot.root)}/") & F.coalesce("beside", F.lit(False))))
+        .select("partition")
+        .distinct()
+    )
+    doubtful = vanished.join(deltas.select("partition"), "partition", "left_semi").withColumn("doubtful", F.lit(True))
+    doubled = (F.col("kind") == "new") & F.col("doubtful")
+    told = frame.join(doubtful, "partition", "left")
+    return told.withColumn("kind", F.when(doubled, "conflict").otherwise(F.col("kind"))).drop("doubtful")
+
+
+def _keys(snapshot: Snapshot, keys: Iterable[str]) -> DataFrame:
+    """Keys as a DataFrame, to join with."""
+    return snapshot.spark.createDataFrame([(key,) for key in keys], "key string")
+
+
+def _folder(column: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.regexp_extract(column, "^(.*)/[^/]*$", 1)
 
 
 def _refuse_unplaced(placed: DataFrame) -> None:

@@ -16,6 +16,7 @@ from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.schema import (
     PARTS,
     DeltaType,
+    check_names,
     dotted,
     nested_of,
     spark_type_of,
@@ -219,6 +220,8 @@ def _changed(
     logical = copy.deepcopy(physical.schema)
     for path, column in walk_fields(logical):
         column["name"] = before.get(_lower(path), {}).get("logical", column["name"])
+    # Delta may call a column as Hive calls another one now: by renaming it, or by one that it added itself.
+    check_names(logical)
     action = delta_log.changed_metadata_action(metadata, logical, partition_columns, configuration)
     protocol = protocol_with(snapshot.protocol, physical.features)
     return SyncedSchema(physical, configuration, action, protocol, list(notes))

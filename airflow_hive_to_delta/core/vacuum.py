@@ -44,8 +44,9 @@ def vacuum_external_files(
     """Delete the files outside the table's root that Delta removed longer ago than the retention.
 
     A file stays that is live, however its path is spelt; that lies under a place which the metastore still has (the
-    Hive table, its partitions, and the other tables of its database); or that was written again since. Safe to call
-    again: what was deleted before is no longer found.
+    Hive table, the other tables of its database, and their partitions); that no conversion or sync has put into the
+    table; that Hive and not Delta has dropped; or that was written again since. Safe to call again: what was deleted
+    before is no longer found.
 
     :param table: a view, the Hive table, a path, or a name.
     :param retention_hours: the table's ``delta.deletedFileRetentionDuration`` counts when it is longer than 168.
@@ -105,6 +106,7 @@ class _Removed(NamedTuple):
     size: int | None
     #: When Hive's file was last written, as far as the log knows.
     modified: int | None
+    removed_at: int
 
 
 _TRIES = 5
@@ -179,9 +181,8 @@ def _orphans(
         for file, known, found in with_presence(free, spark, options):
             if found is None:
                 continue  # an earlier vacuum, or somebody else, has deleted it
-            if known.size not in (None, found.size) or (
-                known.modified and found.modified > known.modified + _SAME_TIME_MS
-            ):
+            since = known.modified or known.removed_at
+            if known.size not in (None, found.size) or found.modified > since + _SAME_TIME_MS:
                 kept["were written again since Delta removed them"] += 1
             else:
                 orphans.append(_Orphan(file, found.size))
@@ -212,7 +213,9 @@ def _removed_before(
         location = _location(row.key)
         if row.is_live:
             kept["are live, with other rows deleted or by another spelling"] += 1
-        elif row.hive is False:
+        elif row.hive is None:
+            kept["were put into the table by Delta, and may be another table's, as those of a clone are"] += 1
+        elif not row.hive:
             # By a sync, because Hive had dropped the partition: an external table keeps its files for another day.
             kept["were dropped in Hive, and are Hive's to delete"] += 1
         elif row.removed_at is None:
@@ -224,20 +227,24 @@ def _removed_before(
         elif not _is_allowed(location, options):
             kept["lie outside the allowed roots"] += 1
         else:
-            yield location, _Removed(row.size, row.hive_time)
+            yield location, _Removed(row.size, row.hive_time, row.removed_at)
 
 
 def _external(snapshot: Snapshot) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     root = f"{one_spelling(key_of(snapshot.root))}/"
-    live = snapshot.files.select(one_spelling_of("key").alias("place")).distinct().withColumn("is_live", F.lit(True))
-    written = ledger_of(snapshot).files().select("key", "hive", "hive_time")
-    return (
-        snapshot.removed.where(F.col("path").rlike(_ABSOLUTE))
-        .withColumn("place", one_spelling_of("key"))
-        .where(~F.col("place").startswith(root))
-        .groupBy("key", "place")
+    ledger = ledger_of(snapshot)
+    written = ledger.files().select("key", "hive", "hive_time", "hive_size")
+    live = snapshot.files.select("key", one_spelling_of("key").alias("place")).withColumn("is_live", F.lit(True))
+    said = snapshot.removed.select("key", "path", "deletion_timestamp", "size")
+    versions = sorted(snapshot.segment.times)
+    if versions:
+        entries = snapshot.placed(snapshot.entries(versions), "remove")
+        said = said.union(entries.select("key", "path", "deletionTimestamp", "size"))
+    removed = (
+        said.where(F.col("path").rlike(_ABSOLUTE))
+        .groupBy("key")
         .agg(
             # A file can be removed with several deletion vectors; the last time counts, and one unknown time is enough.
             F.when(F.bool_and(F.col("deletion_timestamp").isNotNull()), F.max("deletion_timestamp")).alias(
@@ -245,8 +252,23 @@ def _external(snapshot: Snapshot) -> DataFrame:
             ),
             F.max("size").alias("size"),
         )
-        .join(live, "place", "left")
-        .join(written, "key", "left")
+    )
+    # Delta forgets a removal when it is as old as a vacuum waits for. What the ledger has, and the log has no word of
+    # any more, was removed before the oldest entry that is left.
+    oldest = snapshot.history[-1].timestamp if versions and not ledger.forgotten else None
+    forgotten = (
+        written.where("hive")
+        .join(removed, "key", "left_anti")
+        .join(live, "key", "left_anti")
+        .select("key", F.lit(oldest).cast("bigint").alias("removed_at"), F.col("hive_size").alias("size"))
+    )
+    places = live.select("place", "is_live").distinct()
+    return (
+        removed.union(forgotten)
+        .withColumn("place", one_spelling_of("key"))
+        .where(~F.col("place").startswith(root))
+        .join(places, "place", "left")
+        .join(written.drop("hive_size"), "key", "left")
         .orderBy("key")
     )
 

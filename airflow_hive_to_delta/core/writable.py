@@ -76,11 +76,14 @@ def protocol_with(current: Protocol, features: Collection[str]) -> dict[str, Any
     }
 
 
-def in_commit_timestamp(snapshot: Snapshot, now: int) -> Mapping[str, int]:
-    """What ``commitInfo`` must say first when the table keeps its times in the log: later than the entry before it."""
+def in_commit_timestamp(snapshot: Snapshot, now: int, step: int) -> Mapping[str, int]:
+    """What ``commitInfo`` must say first when the table keeps its times in the log: later than the entry before it.
+
+    :param step: how many entries of the same sync come before this one.
+    """
     if snapshot.metadata.configuration.get("delta.enableInCommitTimestamps", "false").lower() != "true":
         return {}
-    return {"inCommitTimestamp": max(now, snapshot.history[0].timestamp + 1)}
+    return {"inCommitTimestamp": max(now, snapshot.history[0].timestamp + 1) + step}
 
 
 def _refuse(where: str, found: str) -> None:
