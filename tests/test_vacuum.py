@@ -174,7 +174,7 @@ def test_what_the_log_has_forgotten_is_found_by_the_ledger(lake: Lake) -> None:
     log = f"{lake.bucket}/t/_delta_log/"
     for name in [name for name in lake.objects() if name.startswith(log) and name.endswith(".json")]:
         version = name.removeprefix(log).removesuffix(".json")
-        if version.isdecimal() and int(version) < 3:
+        if version.isdecimal() and int(version) < 2:
             lake.s3.delete_object(Bucket=lake.bucket, Key=name.removeprefix(f"{lake.bucket}/"))
     found = table.vacuum(0, allow_short_retention=True)
     assert found.orphaned_files == [table.uri("a")]
@@ -472,11 +472,11 @@ def test_files_that_cannot_be_deleted_are_named_and_the_next_call_goes_on(
 def test_ended_at_every_step(lake: Lake) -> None:
     table = Table(lake, "a", "b")
     table.drop_partition()
-    table.remove(table.uri("a"))
     body = lake.s3.get_object(Bucket=table.other, Key="a")["Body"].read()
 
     def fresh() -> Table:
         lake.put("a", body, table.other)
+        table.remove(table.uri("a"), hours=0)
         return table
 
     def check(table: Table) -> None:
@@ -489,7 +489,7 @@ def test_ended_at_every_step(lake: Lake) -> None:
         .read()
         .replace(b'"modificationTime":', b'"modificationTime":0,"was":'),
     )
-    steps = at_every_step(fresh, lambda table: table.vacuum(dry_run=False), check)
+    steps = at_every_step(fresh, lambda table: table.vacuum(0, False, allow_short_retention=True), check)
     assert steps == ["delete_files on S3Storage"]
 
 
