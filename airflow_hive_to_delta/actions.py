@@ -41,7 +41,9 @@ from airflow_hive_to_delta.core.listing import (
     DatabricksListing,
     DataFrameListing,
     InventoryListing,
+    MadeListing,
     S3Listing,
+    log_version,
 )
 from airflow_hive_to_delta.core.models import (
     ConversionOptions,
@@ -110,7 +112,9 @@ def _list(
     for document, manifest in zip(tables, manifests, strict=True):
         table = TableInfo.from_dict(document)
         try:
+            version = log_version(table, chosen, spark)  # before the listing, so that it is never too new
             files = _list_one(strategy.list_files_df(spark, table, chosen), table, manifest, inline_limit)
+            files.log_version = version
             say(f"{table.qualified_name}: {files.file_count} files, {files.byte_count} bytes")
             lists.append(files.to_dict())
         except Exception as error:
@@ -323,7 +327,7 @@ class _Known:
         return self._tables
 
 
-class _Listed(DataFrameListing):
+class _Listed(MadeListing):
     """A listing of files that were listed already. A list that is an error is raised for its table."""
 
     def __init__(self, lists: list[dict[str, Any]]) -> None:
@@ -345,6 +349,10 @@ class _Listed(DataFrameListing):
                 f"{files.file_count} were listed: it was changed since. List the files again"
             )
         return found
+
+    def listed_at_version(self, table: TableInfo) -> int | None:
+        version: int | None = self._lists[table.qualified_name].get("log_version")
+        return version
 
 
 ACTIONS: dict[Action, Callable[..., dict[str, Any]]] = {

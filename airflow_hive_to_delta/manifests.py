@@ -32,6 +32,8 @@ class FileList(_Document):
     #: As :class:`ParquetFileInfo` dicts; None: they are in the manifest.
     files: list[dict[str, Any]] | None = None
     manifest: str | None = None
+    #: The version of the Delta log at the table's location before the files were listed, -1 for none; None: not known.
+    log_version: int | None = None
 
 
 def too_many(table: str, limit: int) -> str:

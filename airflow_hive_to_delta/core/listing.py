@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from airflow_hive_to_delta.core import aws
+from airflow_hive_to_delta.core.delta_log import latest_version
 from airflow_hive_to_delta.core.errors import (
     HiveToDeltaError,
     PartitionError,
@@ -37,7 +38,7 @@ from airflow_hive_to_delta.core.errors import (
 from airflow_hive_to_delta.core.inventory import check_files_df as check_files_df
 from airflow_hive_to_delta.core.inventory import read_inventory
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ConversionOptions, ParquetFileInfo, TableInfo
-from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location
+from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, parse_location
 from airflow_hive_to_delta.core.places import (
     ARROW_FILES,
     UNREADABLE_NAMES,
@@ -52,6 +53,7 @@ from airflow_hive_to_delta.core.places import (
     with_places,
 )
 from airflow_hive_to_delta.core.sql import error_condition
+from airflow_hive_to_delta.core.storage import storage_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -303,6 +305,15 @@ class InventoryListing(DataFrameListing):
                 )
             check_missing(table, missing, options)
         return data_files(placed)
+
+
+def log_version(table: TableInfo, options: ConversionOptions, spark: SparkSession | None = None) -> int | None:
+    """The latest version of the Delta log at a table's location, -1 without a log; None when that cannot be told."""
+    try:
+        root = parse_location(table.location)
+        return latest_version(storage_for(root, spark, options), root)
+    except HiveToDeltaError:
+        return None
 
 
 def files_as_df(spark: SparkSession, listing: Listing, table: TableInfo, options: ConversionOptions) -> DataFrame:
