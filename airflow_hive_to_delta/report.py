@@ -73,7 +73,8 @@ GOALS: dict[ReportedAction, frozenset[str]] = {
     "cut_over": frozenset({"cut_over", "already_cut_over"}),
     "plan": frozenset({"convertible"}),
     "rollback": frozenset({"rolled_back", "not_delta"}),
-    "sync": frozenset({"synced", "unchanged", "already_synced"}),
+    # The first run of a sync converts, if it is to.
+    "sync": frozenset({"converted", "registered", "synced", "unchanged", "already_synced"}),
     "vacuum": frozenset({"vacuumed"}),
     "verify": frozenset({"verified"}),
 }
@@ -102,6 +103,8 @@ class TableOutcome(_Document):
     retryable: bool | None = None
     #: What to do about it. Filled in when it is empty and there is something to do.
     advice: str = ""
+    #: The version by which this run, in whichever try, has brought it to what its listed files are.
+    written_version: int | None = None
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

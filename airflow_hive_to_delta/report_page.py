@@ -78,6 +78,8 @@ _GOALS = {
     "vacuum": ("vacuumed", "Vacuumed", "of files that Delta removed"),
     "verify": ("equal to the original", "Verified", "equal to the original"),
 }
+# Statuses of tables whose files were counted: a zero is one, not an unknown number.
+_MEASURED = frozenset({"converted", "convertible", "synced", "unchanged", "verified", "vacuumed"})
 # Statuses of tables whose rows should be known.
 _COUNTED = frozenset({"converted", "already_delta", "registered", "verified"})
 _CHART_TABLES = 30
@@ -223,11 +225,11 @@ def _table(tables: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _measures(table: Mapping[str, Any]) -> Iterator[str]:
-    """The cells of files, bytes, rows and time; empty where a table did not get so far."""
+    """The cells of files, bytes, rows and time; empty where a table did not get so far, or nobody counted."""
     files, size, rows, time = (table[key] for key in ("file_count", "byte_count", "row_count", "duration_seconds"))
-    done = table["status"] in DONE or table["status"] == "convertible"
-    yield f"<td>{files:,}" if files or done else "<td>"
-    yield f'<td><data value="{size}" title="{size:,} bytes">{_bytes(size)}</data>' if size or done else "<td>"
+    measured = table["status"] in _MEASURED
+    yield f"<td>{files:,}" if files or measured else "<td>"
+    yield f'<td><data value="{size}" title="{size:,} bytes">{_bytes(size)}</data>' if size or measured else "<td>"
     unknown = '<data value="-1">unknown</data>' if table["status"] in _COUNTED else ""
     yield f"<td>{unknown if rows is None else format(rows, ',')}"
     yield f'<td><data value="{time}">{_seconds(time)}</data>' if time else "<td>"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, get_args
 
-from airflow.sdk import BaseOperator, TaskGroup, task_group
+from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, XComArg, task_group
 
 from airflow_hive_to_delta.core.models import OutputMode, VerifyLevel
 from airflow_hive_to_delta.engines import Engine
@@ -17,7 +17,7 @@ from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, Ch
 from airflow_hive_to_delta.operators.list_files import ListFilesOperator, Strategy
 from airflow_hive_to_delta.operators.report import MigrationReportOperator
 from airflow_hive_to_delta.operators.sync import SyncTableOperator
-from airflow_hive_to_delta.operators.tables import Options, check_count
+from airflow_hive_to_delta.operators.tables import OUTCOMES, Options, check_count
 from airflow_hive_to_delta.operators.verify import VerifyTableOperator
 from airflow_hive_to_delta.report import ReportedAction
 
@@ -164,6 +164,8 @@ def hive_to_delta_sync_task_group(
     output_mode: OutputMode = "append",
     merge_schema: bool = False,
     overwrite_schema: bool = False,
+    accept_conflicts: bool = False,
+    allow_forgotten_entries: bool = False,
     verify: VerifyLevel | None = None,
     aws_conn_id: str | None = "aws_default",
     region_name: str | None = None,
@@ -184,6 +186,8 @@ def hive_to_delta_sync_task_group(
     :param output_mode: ``append`` brings new files; ``complete`` mirrors what Hive has replaced and dropped, too.
     :param merge_schema: take over new columns and wider types.
     :param overwrite_schema: take over Hive's columns as they are; with ``complete`` only.
+    :param accept_conflicts: add files that Hive has written anew after Delta had changed rows of them.
+    :param allow_forgotten_entries: go on though entries of the log are gone that no sync has seen.
     :param verify: compare every table after its sync with the files of Hive. Only for tables that nobody else writes
         to; and with ``append`` what Hive has dropped is a difference.
     """
@@ -203,16 +207,19 @@ def hive_to_delta_sync_task_group(
         region_name=region_name,
         asset_alias=asset_alias,
     )
-    mode = {"output_mode": output_mode, "merge_schema": merge_schema, "overwrite_schema": overwrite_schema}
+    mode = {
+        "output_mode": output_mode,
+        "merge_schema": merge_schema,
+        "overwrite_schema": overwrite_schema,
+        "accept_conflicts": accept_conflicts,
+        "allow_forgotten_entries": allow_forgotten_entries,
+    }
 
     def steps(table: Any) -> list[BaseOperator]:
         files = parts.list_files(table)
-        sync = parts.sync(table, files, **mode)
-        if not convert_new:
-            return [files, sync, *parts.verify_after(sync, table, files)]
-        convert = parts.convert(table, files)
-        convert >> sync
-        return [files, convert, sync, *parts.verify_after(sync, table, files)]
+        converted = [parts.convert(table, files)] if convert_new else []
+        sync = parts.sync(table, files, mode, *converted)
+        return [files, *converted, sync, *parts.verify_after(sync, table, files)]
 
     return parts.group(group_id, "sync", steps, leave_out_delta=True)
 
@@ -293,7 +300,8 @@ class _Parts:
                 table_task_ids=[step.task_id for step in made],
                 action=action,
                 staging=self.staging.root,
-                staging_conn_id=self.staging.conn_id or self.identity["aws_conn_id"],
+                staging_conn_id=self.staging.conn_id,
+                aws_conn_id=self.identity["aws_conn_id"],
             )
             mapped >> report
         return group
@@ -339,8 +347,14 @@ class _Parts:
             **self._of_files(table, files),
         )
 
-    def sync(self, table: Any, files: ListFilesOperator, **mode: Any) -> SyncTableOperator:
-        return SyncTableOperator(task_id="sync", asset_alias=self.asset_alias, **mode, **self._of_files(table, files))
+    def sync(
+        self, table: Any, files: ListFilesOperator, mode: dict[str, Any], converted: BaseOperator | None = None
+    ) -> SyncTableOperator:
+        """The sync, after the conversion of what is new if there is one."""
+        after = {} if converted is None else self._after(converted)
+        return SyncTableOperator(
+            task_id="sync", asset_alias=self.asset_alias, **mode, **after, **self._of_files(table, files)
+        )
 
     def verify_after(self, written: BaseOperator, table: Any, files: ListFilesOperator) -> list[BaseOperator]:
         """The step that compares what an earlier one has written; none when nobody asked for it."""
@@ -348,9 +362,15 @@ class _Parts:
             return []
         return [
             VerifyTableOperator(
-                task_id="verify", level=self.verify, results=written.output, **self._of_files(table, files)
+                task_id="verify", level=self.verify, **self._after(written), **self._of_files(table, files)
             )
         ]
+
+    def _after(self, step: BaseOperator) -> dict[str, Any]:
+        """What a task takes to come after another one, for the tables that this did not fail for."""
+        # A table by itself that failed stops its steps. Of a batch the others go on: the task sees who they are.
+        rule = TriggerRule.ALL_DONE if self.per_table.batch_size else TriggerRule.ALL_SUCCESS
+        return {"results": XComArg(step, key=OUTCOMES), "trigger_rule": rule}
 
     def _of_files(self, table: Any, files: ListFilesOperator) -> dict[str, Any]:
         return {"table": table, "files": files.output, "max_workers": self.per_table.max_workers, **self.each}

@@ -1,24 +1,23 @@
-"""Cuts one table over: its name in Glue is that of the Delta table from then on, and the Hive definition is kept.
+"""Cuts a table over: its name in Glue is that of the Delta table from then on, and the Hive definition is kept.
 
-Stop the Hive jobs that write the table, then trigger this: a last sync, and the cut-over only if it succeeds.
-``roll_back.py`` is the way back.
+Stop the Hive jobs that write the table, then trigger this: a last sync, a comparison with what Hive has, and the
+cut-over only if both succeed. ``roll_back.py`` is the way back.
 """
 
 from typing import Any
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, Param, TriggerRule, task_group
 
-from airflow_hive_to_delta import CutOverTableOperator, GlueDiscoverOperator, ListFilesOperator, SyncTableOperator
+from airflow_hive_to_delta import (
+    CutOverTableOperator,
+    GlueDiscoverOperator,
+    ListFilesOperator,
+    SyncTableOperator,
+    VerifyTableOperator,
+)
 
 DATABASE = "sales"
 STAGING = "s3://lake/staging"
-LABEL = "{{ task.table_label }}"
-
-
-def table_and_files(pair: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
-    table, files = pair
-    return {"table": table, "files": files}
-
 
 with DAG(
     "cut_over",
@@ -27,16 +26,30 @@ with DAG(
     tags=["hive_to_delta"],
 ):
     discover = GlueDiscoverOperator(
-        task_id="discover", databases=DATABASE, include="{{ params.table }}", leave_out_delta=True
+        task_id="discover", databases=DATABASE, include="{{ params.table }}", leave_out_delta=True, at_least_one=True
     )
-    list_files = ListFilesOperator.partial(task_id="list_files", staging=STAGING, map_index_template=LABEL).expand(
-        table=discover.output
-    )
-    sync = SyncTableOperator.partial(
-        task_id="sync", output_mode="complete", staging=STAGING, map_index_template=LABEL
-    ).expand_kwargs(discover.output.zip(list_files.output).map(table_and_files))
-    cut_over = CutOverTableOperator.partial(task_id="cut_over", staging=STAGING, map_index_template=LABEL).expand(
-        table=discover.output
-    )
-    # All of them or none: where one table cannot be synced, no name changes.
-    sync >> cut_over
+
+    @task_group
+    def tables(table: Any) -> None:
+        files = ListFilesOperator(task_id="list_files", table=table, staging=STAGING)
+        sync = SyncTableOperator(
+            task_id="sync",
+            table=table,
+            files=files.output,
+            output_mode="complete",
+            merge_schema=True,
+            staging=STAGING,
+        )
+        verify = VerifyTableOperator(
+            task_id="verify", table=table, files=files.output, results=sync.output["outcomes"], staging=STAGING
+        )
+        cut_over = CutOverTableOperator(
+            task_id="cut_over",
+            table=table,
+            staging=STAGING,
+            # What a later run has synced already is not verified here, and is cut over all the same.
+            trigger_rule=TriggerRule.NONE_FAILED,
+        )
+        verify >> cut_over
+
+    tables.expand(table=discover.output)

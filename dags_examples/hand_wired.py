@@ -53,6 +53,6 @@ with DAG("hand_wired", schedule=None, tags=["hive_to_delta"]):
         discover_task_id="discover",
         table_task_ids=["list_files", "convert"],
         staging=STAGING,
-        staging_conn_id=AWS,
+        aws_conn_id=AWS,
     )
     convert >> report

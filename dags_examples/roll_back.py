@@ -20,7 +20,9 @@ with DAG(
     },
     tags=["hive_to_delta"],
 ):
-    discover = GlueDiscoverOperator(task_id="discover", databases=DATABASE, include="{{ params.table }}")
+    discover = GlueDiscoverOperator(
+        task_id="discover", databases=DATABASE, include="{{ params.table }}", at_least_one=True
+    )
     RollbackTableOperator.partial(
         task_id="roll_back",
         lose_versions="{{ params.lose_versions }}",

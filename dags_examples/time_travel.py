@@ -27,7 +27,7 @@ with DAG(
         return {
             "then": {"version": then.version, "rows": then.to_df().count()},
             "now": {"version": now.version, "rows": now.to_df().count()},
-            "operations": [commit.info.get("operation") for commit in now.history],
+            "operations": [commit.operation for commit in now.history],
         }
 
     compare()

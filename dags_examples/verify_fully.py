@@ -46,6 +46,5 @@ with DAG(
         discover_task_id="discover",
         table_task_ids=["list_files", "verify"],
         staging=STAGING,
-        staging_conn_id="aws_default",
     )
     verify >> report

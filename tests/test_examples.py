@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import airflow_hive_to_delta
 from airflow_hive_to_delta import GlueDiscovery, S3Listing, convert
+from airflow_hive_to_delta.engines import JobRequest
 from scripts.demo_lake import BUCKETS, DATABASES, NEW_DAY, NEW_PLACE, NEW_ROWS, fill, hive_tables, hive_writes
 from tests.airflow_runs import Run, SharedSession
 from tests.conftest import PROJECT, REGION
@@ -144,7 +145,7 @@ def test_plan_migration(run_dag, demo_lake: Lake) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_the_session_of_the_tests")
-def test_sync_until_cut_over_and_back(run_dag, demo_lake: Lake) -> None:
+def test_sync_until_cut_over_and_back(run_dag, demo_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The life of a migration: converted, synced, verified, cut over, and rolled back."""
     targets = {"sales.items": "sales_delta.items", "sales.orders": "sales_delta.orders"}
     first = run_dag(example("sync_until_cut_over"))
@@ -170,12 +171,25 @@ def test_sync_until_cut_over_and_back(run_dag, demo_lake: Lake) -> None:
     assert set(verified.states.values()) == {"success"}
     assert statuses(verified) == {"sales.items": "verified", "sales.notes": "refused", "sales.orders": "verified"}
 
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_hive_to_delta.operators.spark_job.LocalSpark", Forgetful)
+        run = run_dag(example("cut_over"))
+    assert run.states["tables.verify[sales.orders]"] == "failed"
+    assert "upstream_failed" in run.states.values(), "what differs is not cut over"
+    in_glue = demo_lake.glue.get_table(DatabaseName="sales", Name="orders")["Table"]
+    assert in_glue["StorageDescriptor"]["InputFormat"].endswith("MapredParquetInputFormat")
+
     run = run_dag(example("cut_over"))
     assert set(run.states.values()) == {"success"}
-    assert run.xcom("cut_over", label="sales.orders")["status"] == "cut_over"
+    assert run.xcom("tables.verify", label="sales.orders")["success"]
+    assert run.xcom("tables.cut_over", label="sales.orders")["status"] == "cut_over"
     assert_same(demo_lake.spark, demo_lake.spark.table("sales.orders"), registered(demo_lake, "sales.orders"))
     third = run_dag(example("sync_until_cut_over"))
     assert statuses(third, SYNC_REPORT)["sales.orders"] == "skipped"
+
+    run = run_dag(example("cut_over"))
+    assert run.states["discover"] == "failed", "it is cut over, and no other has the name"
+    assert "sales.orders is skipped: It is a Delta table in its catalog" in run.log
 
     run = run_dag(example("roll_back"))
     assert set(run.states.values()) == {"success"}
@@ -214,6 +228,17 @@ def test_a_stream_time_travel_and_vacuum(run_dag, demo_lake: Lake, monkeypatch: 
     result = vacuum.xcom("vacuum", label="sales.orders")
     assert (result["dry_run"], result["orphaned_files"]) == (True, []), "removed today, and Hive still has it"
     assert demo_lake.s3.get_object(Bucket="archive", Key="orders/2019/000000_0")["ContentLength"]
+
+
+class Forgetful(SharedSession):
+    """An engine that loses a file of the original on the way to the verification."""
+
+    def submit(self, request: JobRequest, environment: Mapping[str, str]) -> str:
+        if request.action == "verify":
+            for files in request.arguments["lists"]:
+                files["files"].pop()
+                files["file_count"] -= 1
+        return super().submit(request, environment)
 
 
 def example(name: str) -> Path:

@@ -32,7 +32,7 @@ from airflow_hive_to_delta import (
     hive_to_delta_sync_task_group,
     hive_to_delta_task_group,
 )
-from tests.airflow_runs import dag_source
+from tests.airflow_runs import Run, dag_source
 from tests.lake import lake as lake
 from tests.oracle import assert_same, delta_at
 from tests.test_layers import imported_by
@@ -105,6 +105,10 @@ def test_the_provider_info_imports_nothing() -> None:
             "allow_bucketed is 'perhaps', expected True or False",
         ),
         (lambda: ListFilesOperator(task_id="x", table=TABLE, options={"x": "{{ 1 }}"}), "options: .*no x"),
+        (
+            lambda: ListFilesOperator(task_id="x", table=TABLE, listing="spark", glue_database="sales"),
+            "glue_database is 'sales' with listing='spark'",
+        ),
         (lambda: VerifyTableOperator(task_id="x", table=TABLE, files=FILES, level="some"), "level is 'some'"),
         (lambda: VerifyTableOperator(task_id="x", table=TABLE, files=FILES, version=-1), "version is -1"),
         (
@@ -175,7 +179,7 @@ def test_every_argument_that_may_differ_between_runs_is_templated(airflow_home) 
             CutOverTableOperator(task_id="k", table=TABLE),
         ]
     not_templated = {"engine", "choose", "batch_size", "listing", "inline_limit", "max_workers", "asset_alias"}
-    not_templated |= {"leave_out_delta", "action"}
+    not_templated |= {"leave_out_delta", "at_least_one", "action"}
     for task in tasks:
         own = {name for name in vars(task) if not name.startswith("_")} - set(vars(_plain()))
         assert own - set(task.template_fields) <= not_templated | {"job_page"}, task
@@ -489,3 +493,23 @@ def test_the_config_objects_have_defaults_that_work(airflow_home) -> None:
     assert CatalogSource("a.b.*").deny == ("*.information_schema.*",)
     assert Staging("s3://b").conn_id is None
     assert ConversionOptions().stats == "footer"
+
+
+def test_a_discovery_that_has_to_find_something_names_what_it_looked_for(lake, run_dag) -> None:
+    def found(include: str) -> Run:
+        arguments = f"databases={lake.database!r}, include={include!r}, aws_conn_id=None, leave_out_delta=True"
+        return run_dag(dag_source(f"GlueDiscoverOperator(task_id='discover', {arguments}, at_least_one=True)"))
+
+    lake.glue_table({"n": "bigint"}, name="orders")
+    assert found("orders").state == "success"
+    mistyped = found("ordres")
+    assert mistyped.state == "failed"
+    assert (
+        f"No table was found by include='ordres' and exclude=() in the Glue database(s) {lake.database}" in mistyped.log
+    )
+    lake.glue.update_table(
+        DatabaseName=lake.database, TableInput={"Name": "orders", "Parameters": {"table_type": "DELTA"}}
+    )
+    cut_over = found("orders")
+    assert cut_over.state == "failed"
+    assert f"{lake.database}.orders is skipped: It is a Delta table in its catalog" in cut_over.log

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_hive_to_delta import S3Listing
 from tests.airflow_runs import dag_source
 from tests.lake import Lake
 from tests.lake import lake as lake
@@ -84,6 +85,35 @@ def test_a_plan_has_every_table_and_writes_nothing_else(lake, run_dag) -> None:
     assert where["totals"]["files"] == 1
     assert json.loads(read_text(lake, where["json"]))["totals"] == where["totals"]
     assert f"{lake.database}.conflict" in read_text(lake, where["html"])
+
+
+def test_a_list_is_inline_in_a_plan_however_many_tables_there_are(lake, run_dag, monkeypatch) -> None:
+    monkeypatch.setattr("airflow_hive_to_delta.operators.plan.INLINE_LIMIT", 1)
+    for name in ("a", "b"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table(COLUMNS, name=name)
+    run = run_dag(planned(lake))
+    assert run.state == "success"
+    assert run.xcom("plan")["totals"]["files"] == 2
+    assert not [name for name in lake.objects() if "/files/" in name]
+
+
+def test_a_table_that_cannot_be_listed_for_an_unknown_reason_stops_no_other(lake, run_dag, monkeypatch) -> None:
+    for name in ("bad", "good"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table(COLUMNS, name=name)
+    known = S3Listing.list_batches
+
+    def list_batches(self, table, options):
+        if table.name == "bad":
+            raise RuntimeError("nobody thought of this")
+        return known(self, table, options)
+
+    monkeypatch.setattr(S3Listing, "list_batches", list_batches)
+    run = run_dag(planned(lake))
+    told = {t["table"].rpartition(".")[2]: t for t in run.xcom("plan", "report")["tables"]}
+    assert {name: t["status"] for name, t in told.items()} == {"bad": "failed", "good": "convertible"}
+    assert told["bad"]["error"] == "nobody thought of this"
 
 
 def test_the_plan_of_no_tables_is_empty(lake, run_dag) -> None:
@@ -279,4 +309,19 @@ def test_what_is_too_long_to_travel_is_cut_short_and_says_so(airflow_home) -> No
     told = verify.outcome(differs.to_dict())
     assert len(told.notes) == 11
     assert told.notes[0].startswith("day=1: rows: original 2, Delta 1")
-    assert told.notes[-1] == "91 more of what differs first are with the result of this task"
+    assert told.notes[-1] == "91 more of what differs: not kept: pass staging"
+    kept = VerifyTableOperator(task_id="kept", table={}, files={}, staging="s3://b/staging").outcome(differs.to_dict())
+    assert kept.notes[-1] == "91 more of what differs: with the results under the staging root"
+
+
+def test_notes_of_a_result_travel_without_credentials(lake, run_dag) -> None:
+    """A job tells what it was told."""
+    tells = """
+class Tells(SharedSession):
+    def result(self, job):
+        return {"results": [VacuumResult("d.t", notes=["Kept s3://key:canary@b/t"]).to_dict()]}
+"""
+    dag = one_task("VacuumExternalFilesOperator", f"table={table(lake)!r}").replace("SharedSession()", "Tells()")
+    run = run_dag(dag.replace("\nwith DAG", f"{tells}\nwith DAG"))
+    assert run.xcom("it")["notes"] == ["Kept s3://***@b/t"]
+    assert "canary" not in run.all_xcoms()

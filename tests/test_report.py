@@ -157,6 +157,7 @@ def test_a_plan_has_a_report_of_its_own() -> None:
     assert failed_tables(made) == ["sales.denied"]
     page = render_html(made)
     assert "2 of 6 tables can be converted. 2 in Delta already. 1 could not be looked at." in page
+    assert ">0 B<" not in page, "nobody counts the bytes of what is a Delta table already"
     assert HOSTILE not in page
     assert "Not readable by delta-rs and DuckDB: absolute paths" in page
     assert ">Converted earlier<" in page
@@ -254,6 +255,7 @@ def test_a_result_is_taken_for_that_of_the_action_only() -> None:
         ("convert", ["converted", "rolled_back"], "No table failed. 1 of 2 tables ready in Delta."),
         ("plan", ["convertible"], "1 of 1 table can be converted."),
         ("sync", ["synced", "unchanged", "already_synced"], "Every table is in step with Hive: 3 of 3."),
+        ("sync", ["converted", "registered"], "Every table is in step with Hive: 2 of 2."),
         ("sync", ["synced", "failed"], "1 of 2 tables failed or did not run. 1 in step with Hive."),
         ("verify", ["verified"], "Every table is equal to the original: 1 of 1."),
         ("vacuum", ["vacuumed", "skipped"], "No table failed. 1 of 2 tables vacuumed."),

@@ -263,7 +263,8 @@ def test_overwrite_schema_replaces_columns_and_keeps_the_partitions(spark: Spark
 
 def test_a_type_that_does_not_fit_is_refused(spark: SparkSession, table: Path) -> None:
     sink = DeltaSink(str(table), options={"txnAppId": "orders", "mergeSchema": True})
-    with pytest.raises(PermanentError, match=r"Writing batch 4 to DeltaSink\[.*'id'"):
+    message = r"Writing batch 4 to DeltaSink\[.*: id is boolean, expected bigint\. Cast them in the batch"
+    with pytest.raises(SchemaError, match=message):
         sink.add_batch(4, frame(spark, [(True, "x")], "id boolean, p string"))
     assert entries(table) == [f"{0:020d}.json"]
 

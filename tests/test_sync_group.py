@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,14 +12,20 @@ from tests.airflow_runs import Run, dag_source
 from tests.lake import Lake
 from tests.lake import lake as lake
 from tests.oracle import assert_same, delta_at
+from tests.test_operators_after import hand_converted
+from tests.test_task_group import LOSES
 
 REPORT = "hive_to_delta_sync.report"
 
 
-def group(lake: Lake, more: str = "", *, per_table: str = "") -> str:
+def group(
+    lake: Lake, more: str = "", *, per_table: str = "", engine: str = "SharedSession()", imports: str = ""
+) -> str:
     return dag_source(
         f"hive_to_delta_sync_task_group(source=GlueSource({lake.database!r}), staging='s3://{lake.bucket}/staging',"
-        f" engine=SharedSession(), aws_conn_id=None, per_table=PerTable(retries=0{per_table}), {more})"
+        f" engine={engine}, aws_conn_id=None, per_table=PerTable(retries=1, retry_delay=timedelta(0){per_table}),"
+        f" {more})",
+        imports=imports,
     )
 
 
@@ -72,8 +79,6 @@ def test_a_table_that_was_never_converted_fails_and_the_others_are_synced(lake, 
     for name in ("new", "old"):
         lake.put(f"{name}/000000_0", {"n": [1]})
         lake.glue_table({"n": "bigint"}, name=name)
-    from tests.test_operators_after import hand_converted
-
     hand_converted(lake, "old")
     lake.put("old/000001_0", {"n": [2]})
 
@@ -84,3 +89,49 @@ def test_a_table_that_was_never_converted_fails_and_the_others_are_synced(lake, 
     assert lake.location("new") in told(run)["new"]["error"]
     assert delta_at(spark, lake.location("old")).count() == 2
     assert f"1 of 2 tables failed: {lake.database}.new" in run.log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_a_bad_table_stops_no_other_and_keeps_its_first_error(lake, run_dag, spark, batch_size) -> None:
+    for name in ("bad", "good"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    gone = f"{lake.bucket}-gone"
+    lake.glue_table({"n": "bigint"}, name="gone", location=f"s3://{gone}/gone")
+    hand_converted(lake, "good")
+    lake.put("good/000001_0", {"n": [2]})
+    lake.put("bad/000001_0", b"not parquet")
+
+    run = run_dag(group(lake, "convert_new=True, verify='counts'", per_table=f", batch_size={batch_size}"))
+
+    assert run.state == "failed"
+    assert statuses(run) == {"bad": "failed", "gone": "failed", "good": "synced"}
+    assert "is not a Parquet file" in told(run)["bad"]["error"]
+    assert gone in told(run)["gone"]["error"]
+    assert "Verified by counts at version 1: 2 files and 2 rows" in told(run)["good"]["notes"]
+    assert f"2 of 3 tables failed: {lake.database}.bad, {lake.database}.gone" in run.log
+    assert delta_at(spark, lake.location("good")).count() == 2
+    last = Counter(state for task, state in run.states.items() if ".verify[" in task)
+    assert last == ({"success": 1, "upstream_failed": 2} if batch_size is None else {"success": 1})
+
+
+@pytest.mark.slow
+def test_what_this_run_wrote_is_verified_though_its_result_was_lost(lake, run_dag, clear_and_run) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    hand_converted(lake, "t")
+    lake.put("t/000001_0", {"n": [2]})
+
+    run = run_dag(group(lake, "verify='counts'", imports=LOSES.format(action="sync"), engine="Loses()"))
+
+    assert run.state == "success"
+    sync = f"hive_to_delta_sync.tables.sync[{lake.database}.t]"
+    assert run.tries[sync] == 2
+    assert statuses(run) == {"t": "already_synced"}
+    assert any(note.startswith("Verified by counts at version 1: ") for note in told(run)["t"]["notes"])
+
+    lake.put("t/000002_0", {"n": [3]})
+    again = clear_and_run(run)
+    assert again.state == "success", "a newer list says nothing of what this run wrote"
+    assert any(note.startswith("Not verified: ") for note in told(again)["t"]["notes"])

@@ -12,6 +12,8 @@ import boto3
 import pyarrow as pa
 import pytest
 
+from airflow_hive_to_delta.core import catalog
+from airflow_hive_to_delta.core.errors import TransientError
 from tests.airflow_runs import dag_source
 from tests.conftest import REGION
 from tests.lake import Lake
@@ -156,14 +158,27 @@ def test_choose_renames_and_leaves_out(lake, run_dag) -> None:
     }
 
 
+def test_staging_that_is_not_on_s3_is_not_opened_with_the_aws_connection(
+    lake, run_dag, tmp_path, aws_endpoint, monkeypatch
+) -> None:
+    extra = {"endpoint_url": aws_endpoint, "region_name": REGION}
+    connection = {"conn_type": "aws", "login": "testing", "password": "testing", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
+    dag = group(lake, conn="lake").replace(f"s3://{lake.bucket}/staging", f"file://{tmp_path}")
+    run = run_dag(dag)
+    assert run.state == "success"
+    assert run.xcom("report", "report")["json"].startswith(f"file://{tmp_path}/")
+
+
 def test_a_database_without_tables_is_a_success(lake, run_dag) -> None:
     run = run_dag(group(lake))
     assert run.state == "success"
     assert run.xcom("report", "report")["totals"]["tables"] == 0
 
 
-def test_when_discovery_fails_the_report_says_so(lake, run_dag) -> None:
-    run = run_dag(group(lake, databases="not_there"))
+@pytest.mark.parametrize("per_table", ["", "batch_size=2"])
+def test_when_discovery_fails_the_report_says_so(lake, run_dag, per_table) -> None:
+    run = run_dag(group(lake, databases="not_there", per_table=per_table))
     assert run.state == "failed"
     assert run.states == {"discover": "failed", "report": "failed"} | {
         task: state for task, state in run.states.items() if task.startswith("tables.")
@@ -249,6 +264,82 @@ def test_a_table_that_fails_when_it_is_run_again_is_not_called_converted(lake, r
     assert other in told["error"]
 
 
+def test_what_a_task_said_that_a_cleared_run_has_no_more_is_not_heard(lake, run_dag, clear_and_run) -> None:
+    for name in ("a", "b"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    lake.put("b/000001_0", b"not parquet")
+    run = run_dag(group(lake))
+    assert run.state == "failed"
+
+    lake.glue.delete_table(DatabaseName=lake.database, Name="a")
+    lake.s3.delete_object(Bucket=lake.bucket, Key="b/000001_0")
+    again = clear_and_run(run)  # b is the first of the mapped tasks now, and was the second
+
+    assert again.state == "success"
+    (told,) = again.xcom("report", "report")["tables"]
+    assert (told["table"], told["status"]) == (f"{lake.database}.b", "converted")
+
+
+def test_a_table_whose_registration_failed_once_is_verified(lake, run_dag, spark, monkeypatch) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    register, calls = catalog.register, []
+
+    def fails_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise TransientError("The catalog did not answer")
+        return register(*arguments)
+
+    monkeypatch.setattr(catalog, "register", fails_once)
+    target = f"target=Target(schema='{lake.database}_delta'), options=ConversionOptions(register_in='glue')"
+
+    run = run_dag(group(lake, target))
+
+    assert run.state == "success"
+    (told,) = run.xcom("report", "report")["tables"]
+    assert told["status"] == "registered"
+    assert "Verified by counts at version 0: 1 files and 1 rows" in told["notes"]
+    (commit,) = spark.sql(f"DESCRIBE HISTORY delta.`{lake.location('t')}`").collect()
+    assert commit.userMetadata == f"{run.dag.dag_id}/{run.run_id}"
+
+
+LOSES = """
+from airflow_hive_to_delta.engines import JobError
+
+class Loses(SharedSession):
+    '''An engine that loses the first result of an action.'''
+
+    def submit(self, request, environment):
+        job = super().submit(request, environment)
+        if request.action == {action!r}:
+            LOST.append(job)
+        return job
+
+    def result(self, job):
+        found = super().result(job)
+        if LOST[:1] == [job]:
+            raise JobError("The connection was lost", retryable=True)
+        return found
+
+LOST = []
+"""
+
+
+def test_a_table_whose_result_was_lost_is_verified(lake, run_dag) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+
+    run = run_dag(group(lake, engine="Loses()", imports=LOSES.format(action="convert")))
+
+    assert run.state == "success"
+    assert run.tries[f"tables.convert[{lake.database}.t]"] == 2
+    (told,) = run.xcom("report", "report")["tables"]
+    assert told["status"] == "already_delta"
+    assert "Verified by counts at version 0: 1 files and 1 rows" in told["notes"]
+
+
 FORGETFUL = """
 class Forgetful(SharedSession):
     '''An engine that loses a file of the original on the way to the verification.'''
@@ -306,7 +397,7 @@ convert = ConvertTableOperator.partial(task_id="convert", engine=SharedSession()
 silent = EmptyOperator(task_id="sync")
 report = MigrationReportOperator(
     task_id="report", discover_task_id="discover", table_task_ids=["list", "convert", "sync"],
-    staging="s3://{lake.bucket}/staging", action="sync",
+    staging="s3://{lake.bucket}/staging", action="sync", aws_conn_id=None,
 )
 convert >> silent >> report
 """

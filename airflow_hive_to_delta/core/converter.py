@@ -160,6 +160,7 @@ def _convert_files(
             partition_columns=columns,
             collect_stats=options.stats != "none",
             catalog_table=table.qualified_name if table.source != "none" else None,
+            user_metadata=options.user_metadata,
             txn_id=txn_id,
         )
         with tempfile.TemporaryFile() as entry:
@@ -189,6 +190,7 @@ def _convert_files(
         location=str(root),
         delta_log_location=str(delta_log.log_folder(root)),
         version=0,
+        user_metadata=options.user_metadata,
         features=schema.features,
         notes=found.notes,
     )
@@ -234,6 +236,7 @@ def _finish_existing(
         location=str(root),
         delta_log_location=str(delta_log.log_folder(root)),
         version=state.version,
+        user_metadata=state.user_metadata if same_table else None,
         message=ALREADY_DELTA,
         notes=notes,
     )

@@ -38,6 +38,8 @@ try:
 except PackageNotFoundError:  # a source tree on the path, as on a cluster that got the package as a zip
     _VERSION = "unknown"
 
+#: What the log calls a sync.
+SYNC = "STREAMING UPDATE"
 #: Who wrote an entry, as ``DESCRIBE HISTORY`` shows it.
 ENGINE_INFO = f"{DISTRIBUTION}/{_VERSION}"
 
@@ -55,6 +57,8 @@ class LogState:
     #: The table that was converted and how many files it had, where version 0 is ours and says so.
     catalog_table: str | None = None
     file_count: int | None = None
+    #: The text of the user's own that version 0 carries, where it is ours.
+    user_metadata: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ def commit_info(
     collect_stats: bool,
     txn_id: str,
     catalog_table: str | None = None,
+    user_metadata: str | None = None,
     timestamp: int | None = None,
 ) -> dict[str, Any]:
     """The ``commitInfo`` of a conversion; the values of its parameters are JSON in strings (rule 7)."""
@@ -128,6 +133,7 @@ def commit_info(
             "isolationLevel": "Serializable",
             "isBlindAppend": False,
             "operationMetrics": {"numConvertedFiles": str(number_of_files)},
+            **({} if user_metadata is None else {"userMetadata": user_metadata}),
             "engineInfo": ENGINE_INFO,
             "txnId": txn_id,
         }
@@ -212,7 +218,7 @@ def sync_commit_info(
         "commitInfo": {
             **in_commit_timestamp,
             "timestamp": _now(),
-            "operation": "STREAMING UPDATE",
+            "operation": SYNC,
             "operationParameters": {
                 "outputMode": output_mode.capitalize(),
                 "queryId": app_id,
@@ -379,6 +385,12 @@ def commit(storage: Storage, root: Location, version: int, entry: BinaryIO, txn_
     return True
 
 
+def latest_version(storage: Storage, root: Location) -> int:
+    """The latest version that a table's log names; -1 when there is no log."""
+    names = storage.list_names(log_folder(root))
+    return max((int(name[:20]) for name in names if _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)), default=-1)
+
+
 def log_state(storage: Storage, root: Location) -> LogState:
     """Look at a table's log. A folder without a commit or a checkpoint, or with temporary files only, is no log."""
     refuse_catalog_managed(storage, root)
@@ -398,6 +410,7 @@ def log_state(storage: Storage, root: Location) -> LogState:
         has_checkpoint=bool(checkpoints) and "_last_checkpoint" in names,
         catalog_table=parameters.get("catalogTable"),
         file_count=int(parameters["numFiles"]) if ours else None,
+        user_metadata=info.get("userMetadata") if ours else None,
     )
 
 

@@ -131,6 +131,8 @@ class ConversionOptions(_Document):
     expected_bucket_owner: str | None = None
     #: KMS key for the log entries, where the bucket's own default will not do.
     sse_kms_key_id: str | None = None
+    #: A text of your own in the first commit, which ``DESCRIBE HISTORY`` shows as ``userMetadata``.
+    user_metadata: str | None = None
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
@@ -183,6 +185,8 @@ class ConversionResult(_Document):
     location: str = ""
     delta_log_location: str = ""
     version: int | None = None
+    #: What the first commit says as ``userMetadata``, where it is a conversion of this table.
+    user_metadata: str | None = None
     #: Reader and writer features beyond the default protocol.
     features: list[str] = field(default_factory=list)
     #: What a reader of this table should know: absolute paths, widened types, columns left out.
@@ -197,7 +201,9 @@ class ConversionResult(_Document):
         target = self.target_table or self.location
         if not self.success:
             return f"{self.source_table}: {self.status}: {self.error}"
-        return f"{self.source_table} -> {target}: {self.status}, {self.file_count} files, {self.byte_count} bytes"
+        # Of a table that was there already nobody counts the bytes.
+        size = f", {self.byte_count} bytes" if self.byte_count or self.status == "converted" else ""
+        return f"{self.source_table} -> {target}: {self.status}, {self.file_count} files{size}"
 
 
 @dataclass
@@ -222,6 +228,13 @@ class VacuumResult(_Document):
     @property
     def success(self) -> bool:
         return self.error is None
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"{self.table_name}: failed: {self.error}"
+        if self.dry_run:
+            return f"{self.table_name}: {len(self.orphaned_files)} files to delete, {self.orphaned_bytes} bytes"
+        return f"{self.table_name}: {len(self.deleted_files)} files deleted, {self.deleted_bytes} bytes"
 
 
 #: ``converted``: by an earlier run of this package. ``failed``: it could not be looked at.
@@ -260,7 +273,20 @@ class TablePlan(_Document):
     def __str__(self) -> str:
         if self.error:
             return f"{self.source_table}: {self.status}: {self.error}"
-        return f"{self.source_table}: {self.status}, {self.file_count} files, {self.byte_count} bytes"
+        words = [f"{self.source_table}: {self.status}"]
+        if self.status == "convertible":
+            words += [f"{self.file_count} files", f"{self.byte_count} bytes"]
+        else:  # a Delta table, whose bytes nobody counts, and its files only if it was converted here
+            words += [f"version {self.version}", *([f"{self.file_count} files"] if self.file_count else [])]
+        if self.partition_count:
+            outside = f" ({self.external_partition_count} outside)" if self.external_partition_count else ""
+            words.append(f"{self.partition_count} partitions{outside}")
+        if self.features:
+            words.append(f"needs {' and '.join(self.features)}")
+        if self.unreadable_by:
+            kinds = len(self.unreadable_by)
+            words.append(f"not readable by {kinds} kind{'' if kinds == 1 else 's'} of readers")
+        return ", ".join(words)
 
 
 VerifyLevel = Literal["counts", "full"]
@@ -288,6 +314,14 @@ class VerifyResult(_Document):
     retryable: bool | None = None
     duration_seconds: float = 0.0
 
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"{self.source_table}: failed: {self.error}"
+        found = "equal to the original" if self.success else f"{self.mismatch_count} differences from the original"
+        rows = "" if self.row_count is None else f", {self.row_count} rows"
+        files = f"{self.file_count} files, {self.byte_count} bytes{rows}"
+        return f"{self.source_table}: {found} by {self.level} at version {self.version}, {files}"
+
 
 OutputMode = Literal["append", "complete"]
 #: ``unchanged``: Hive has nothing new. ``already_synced``: this run, or a later one, was committed before.
@@ -314,6 +348,17 @@ class SyncResult(_Document):
     error: str | None = None
     retryable: bool | None = None
     duration_seconds: float = 0.0
+    #: The run that was committed: this one, or the later one for which this one was passed over.
+    committed_run_version: int | None = None
+
+    def __str__(self) -> str:
+        if not self.success:
+            return f"{self.source_table}: {self.status}: {self.error}"
+        moved = ""
+        if self.status == "synced":
+            added = f"{self.num_added_files} files added ({self.added_bytes} bytes)"
+            moved = f", {added}, {self.num_removed_files} removed ({self.removed_bytes} bytes)"
+        return f"{self.source_table}: {self.status}, version {self.version}{moved}"
 
 
 @dataclass
@@ -340,6 +385,16 @@ class RollbackResult(_Document):
     retryable: bool | None = None
     duration_seconds: float = 0.0
 
+    def __str__(self) -> str:
+        if not self.success:
+            return f"{self.source_table}: {self.status}: {self.error}"
+        words = [f"{self.source_table}: {self.status}"]
+        words += [f"the log is at {self.log_moved_to}"] if self.log_moved_to else []
+        words += [f"dropped {' and '.join(self.dropped)}"] if self.dropped else []
+        words += [f"restored {' and '.join(self.restored)}"] if self.restored else []
+        words += [f"lost the versions {', '.join(map(str, self.lost_versions))}"] if self.lost_versions else []
+        return ", ".join(words)
+
 
 @dataclass
 class CutOverResult(_Document):
@@ -357,3 +412,9 @@ class CutOverResult(_Document):
     error: str | None = None
     retryable: bool | None = None
     duration_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        if not self.success:
+            return f"{self.source_table}: {self.status}: {self.error}"
+        kept = f", the old definition is at {self.kept_definition}" if self.kept_definition else ""
+        return f"{self.source_table}: {self.status}, version {self.version}{kept}"

@@ -165,21 +165,35 @@ class DeltaSink:
             try:
                 writer.save(str(self._root))
             except AnalysisException as error:
-                if error_condition(error) != "DELTA_METADATA_MISMATCH":
+                condition = error_condition(error)
+                if condition not in (_NEW_COLUMNS, _OTHER_TYPES):
                     raise
-                new = self._not_in_the_table(data)
-                if not new:
+                new, other = self._misfits(data)
+                # Types that Delta would cast by itself differ too, and are not why it refuses new columns.
+                if new and condition == _NEW_COLUMNS:
+                    raise SchemaError(
+                        f"{doing}: the table has not these columns of the batch: {', '.join(new)}. Pass "
+                        "options={'mergeSchema': True} to add them, or leave them out of the batch"
+                    ) from error
+                if not other:
                     raise
                 raise SchemaError(
-                    f"{doing}: the table has not these columns of the batch: {', '.join(new)}. Pass "
-                    "options={'mergeSchema': True} to add them, or leave them out of the batch"
+                    f"{doing}: the table has these columns of the batch with other types: {', '.join(other)}. Cast "
+                    "them in the batch"
                 ) from error
 
-    def _not_in_the_table(self, data: DataFrame) -> list[str]:
+    def _misfits(self, data: DataFrame) -> tuple[list[str], list[str]]:
+        """The columns of a batch that the table has not, and those that it has with another type."""
         table = data.sparkSession.read.format("delta").load(str(self._root)).schema
-        known = {(field.name.lower(), field.dataType.simpleString()) for field in table}
+        known = {field.name.lower(): field.dataType.simpleString() for field in table}
         found = [(field.name, field.dataType.simpleString()) for field in data.schema]
-        return [f"{name} {kind}" for name, kind in found if (name.lower(), kind) not in known]
+        new = [f"{name} {kind}" for name, kind in found if name.lower() not in known]
+        other = [
+            f"{name} is {kind}, expected {known[name.lower()]}"
+            for name, kind in found
+            if known.get(name.lower(), kind) != kind
+        ]
+        return new, other
 
     def _writer(self, data: DataFrame) -> DataFrameWriter:
         writer = data.write.format("delta")
@@ -201,6 +215,8 @@ class DeltaSink:
         return list(row.partitionColumns) if row else []
 
 
+_NEW_COLUMNS = "DELTA_METADATA_MISMATCH"
+_OTHER_TYPES = "DELTA_FAILED_TO_MERGE_FIELDS"
 _OPTIONS = {name.lower(): name for name in ("mergeSchema", "overwriteSchema", "txnAppId")}
 _ACTION = re.compile(rb'\s*{\s*"(\w+)"')
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_hive_to_delta.core.models import ConversionResult, TableInfo
 from airflow_hive_to_delta.operators.discover import TargetSchema, schema_for
 from airflow_hive_to_delta.operators.results import FilesOperator, Result, WritesAssets
-from airflow_hive_to_delta.report import ReportedAction
+from airflow_hive_to_delta.report import ReportedAction, TableOutcome
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -28,7 +28,8 @@ class ConvertTableOperator(WritesAssets):
     :param target_catalog: the catalog to register the table in. (templated)
     :param target_schema: the schema, or a mapping of database to schema. Neither catalog nor schema: the table is
         written and not registered. (templated)
-    :param options: :class:`ConversionOptions`, or a dict of them. (templated)
+    :param options: :class:`ConversionOptions`, or a dict of them. Their ``user_metadata`` is ``dag_id/run_id`` unless
+        it is given: by it a later try knows what an earlier one has converted. (templated)
     :param max_workers: tables of a batch that are converted side by side.
     :param asset_alias: the alias that the assets of converted tables belong to; None: there are no assets. With
         ``partial``, pass ``outlets=[AssetAlias(…)]`` too: Airflow shows a mapped task's outlets before it is made.
@@ -49,13 +50,25 @@ class ConvertTableOperator(WritesAssets):
         self.target_catalog = target_catalog
         self.target_schema = target_schema
         self._converted: list[tuple[TableInfo, ConversionResult]] = []
+        self._this_run = ""
 
     def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
+        run: Any = context["dag_run"]
+        self._this_run = f"{run.dag_id}/{run.run_id}"
         return {
             **super().arguments(context, tables),
+            "options": {**self.options, "user_metadata": self.options["user_metadata"] or self._this_run},
             "target_catalog": self.target_catalog,
             "target_schemas": [schema_for(table, self.target_schema) for table in tables],
         }
+
+    def outcome(self, result: Result) -> TableOutcome:
+        outcome = super().outcome(result)
+        by_this_run = result["user_metadata"] == self._this_run and not self.is_of_another_list(result)
+        if result["success"] and (result["status"] == "converted" or by_this_run):
+            # Not the latest: others may have written since an earlier try.
+            outcome.written_version = 0
+        return outcome
 
     def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:
         made = [(table, ConversionResult.from_dict(result)) for table, result in results]

@@ -53,6 +53,7 @@ class _HandsOn:
         batch_size: int | None,
         options: Options,
         leave_out_delta: bool,
+        at_least_one: bool,
     ) -> None:
         if choose is not None and not callable(choose):
             raise TypeError(f"choose is {choose!r}, expected a function of one table")
@@ -64,9 +65,13 @@ class _HandsOn:
         self.batch_size = batch_size
         self.options = options_dict(options)
         self.leave_out_delta = leave_out_delta
+        self.at_least_one = at_least_one
 
-    def hand_on(self, context: Context, found: Sequence[TableInfo]) -> list[Any]:
-        """The convertible tables, or batches of them, in a stable order; pushes what is left out."""
+    def hand_on(self, context: Context, found: Sequence[TableInfo], wanted: str) -> list[Any]:
+        """The convertible tables, or batches of them, in a stable order; pushes what is left out.
+
+        ``wanted`` says which tables were looked for.
+        """
         left_out: list[TableOutcome] = []
         tables: list[TableInfo] = []
         options = ConversionOptions.from_dict(self.options)
@@ -79,6 +84,8 @@ class _HandsOn:
             self.log.info("Left out %s: %s: %s", outcome.table, outcome.status, outcome.error)
         self.log.info("%d tables go on, %d are left out", len(tables), len(left_out))
         context["ti"].xcom_push(LEFT_OUT, [outcome.to_dict() for outcome in left_out])
+        if self.at_least_one and not tables:
+            raise AirflowFailException(_none_goes_on(wanted, left_out))
         documents = [table.to_dict() for table in tables]
         size = self.batch_size
         items = [documents[i : i + size] for i in range(0, len(documents), size)] if size else documents
@@ -156,6 +163,7 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
     :param batch_size: hand over lists of this many tables, each for one task, instead of single tables.
     :param options: :class:`ConversionOptions`, which say what is convertible. (templated)
     :param leave_out_delta: leave out what is a Delta table in Glue already, for tasks that need a Hive table.
+    :param at_least_one: fail when no table goes on, for a DAG that is triggered with the name of one.
     """
 
     template_fields: Sequence[str] = (
@@ -175,6 +183,7 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         batch_size: int | None = None,
         options: Options = None,
         leave_out_delta: bool = False,
+        at_least_one: bool = False,
         aws_conn_id: str | None = "aws_default",
         region_name: str | None = None,
         **kwargs: Any,
@@ -191,7 +200,7 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         self.include = include
         self.exclude = exclude
         self.catalog_id = catalog_id
-        self.choose_by(target_schema, choose, batch_size, options, leave_out_delta)
+        self.choose_by(target_schema, choose, batch_size, options, leave_out_delta, at_least_one)
 
     def execute(self, context: Context) -> list[Any]:
         from airflow_hive_to_delta.core.discovery import GlueDiscovery
@@ -206,7 +215,8 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
                     found += [table for table in discovery.discover() if self._wants(table)]
                 except HiveToDeltaError as error:
                     raise failure(error) from error
-        return self.hand_on(context, found)
+        wanted = f"include={self.include!r} and exclude={self.exclude!r} in the Glue database(s) "
+        return self.hand_on(context, found, wanted + ", ".join(_several(self.databases)))
 
     def _wants(self, table: TableInfo) -> bool:
         names = (table.name.lower(), f"{table.database}.{table.name}".lower())
@@ -242,6 +252,7 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
         batch_size: int | None = None,
         options: Options = None,
         leave_out_delta: bool = False,
+        at_least_one: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -249,7 +260,7 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
         check_names("deny", deny, empty=True)
         self.allow = allow
         self.deny = deny
-        self.choose_by(target_schema, choose, batch_size, options, leave_out_delta)
+        self.choose_by(target_schema, choose, batch_size, options, leave_out_delta, at_least_one)
 
     def execute(self, context: Context) -> list[Any]:
         arguments = {"allow": _several(self.allow), "deny": _several(self.deny)}
@@ -258,13 +269,21 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
         except JobError as error:
             raise failure(error) from error
         found = [TableInfo.from_dict(table) for table in result["tables"]]
-        return self.hand_on(context, found)
+        return self.hand_on(context, found, f"allow={self.allow!r} and deny={self.deny!r}")
 
 
 def check_schemas(schemas: Mapping[str, str], databases: str | Sequence[str]) -> None:
     """Refuse a mapping without a schema for one of the databases; templates are known only when they run."""
     if missing := [name for name in _several(databases) if "{{" not in name and name not in schemas]:
         raise ValueError(f"target_schema has no schema for {', '.join(missing)}, only for {', '.join(schemas)}")
+
+
+def _none_goes_on(wanted: str, left_out: Sequence[TableOutcome]) -> str:
+    if not left_out:
+        return f"No table was found by {wanted}, expected at least one. Check the names"
+    first = "; ".join(f"{outcome.table} is {outcome.status}: {outcome.error}" for outcome in left_out[:10])
+    more = f"; and {len(left_out) - 10} more" if len(left_out) > 10 else ""
+    return f"Every table that was found by {wanted} is left out, expected at least one to go on. {first}{more}"
 
 
 def _several(given: str | Sequence[str]) -> list[str]:

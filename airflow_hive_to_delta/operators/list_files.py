@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.manifests import INLINE_LIMIT, FileList, first_of, list_error, too_many, write_manifest
@@ -46,6 +44,11 @@ class ListsFiles(SparkJobOperator):
         super().__init__(**kwargs)
         if listing not in get_args(Strategy):
             raise ValueError(f"listing is {listing!r}, expected one of {', '.join(get_args(Strategy))}")
+        if listing == "spark" and glue_database is not None:
+            raise ValueError(
+                f"glue_database is {glue_database!r} with listing='spark', which asks Spark's catalog for partitions; "
+                "it goes with listing='s3' or 'inventory'"
+            )
         if (listing == "inventory") != bool(inventory_manifests):
             raise ValueError(
                 f"inventory_manifests is {inventory_manifests!r} with listing={listing!r}; it goes with "
@@ -73,11 +76,11 @@ class ListsFiles(SparkJobOperator):
     def list_here(
         self, context: Context, tables: Sequence[TableInfo], *, inline_limit: int
     ) -> Iterator[dict[str, Any]]:
-        """The file list of each table, or its error, from this task. ``inline_limit`` is for all of them together."""
+        """The file list of each table, or its error, from this task. ``inline_limit`` is for each of them."""
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
         from airflow_hive_to_delta.core.listing import S3Listing
 
-        folder = self._begin(context, tables, inline_limit)
+        folder = self._begin(context, inline_limit)
         options = ConversionOptions.from_dict(self.options)
         with aws_clients(self.aws_conn_id, self.region_name):
             listing = S3Listing(self.region_name, self.glue_database)
@@ -85,7 +88,9 @@ class ListsFiles(SparkJobOperator):
                 name = table.qualified_name
                 try:
                     files = self._list(name, listing.list_batches(table, options), folder)
-                except HiveToDeltaError as error:
+                except Exception as error:
+                    if not isinstance(error, HiveToDeltaError):
+                        self.log.exception("%s: listing its files failed", name)
                     yield list_error(name, error)
                     continue
                 self.log.info("%s: %d files, %d bytes", name, files.file_count, files.byte_count)
@@ -95,7 +100,7 @@ class ListsFiles(SparkJobOperator):
         self, context: Context, tables: Sequence[TableInfo], *, inline_limit: int
     ) -> list[dict[str, Any]]:
         """The same by a job."""
-        folder = self._begin(context, tables, inline_limit)
+        folder = self._begin(context, inline_limit)
         arguments = {
             "tables": [table.to_dict() for table in tables],
             "listing": self.listing_document(),
@@ -110,8 +115,8 @@ class ListsFiles(SparkJobOperator):
         except JobError as error:
             return [{"table": name, "error": str(error), "retryable": error.retryable} for name in names]
 
-    def _begin(self, context: Context, tables: Sequence[TableInfo], inline_limit: int) -> RunFolder | None:
-        self._limit = inline_limit // len(tables)
+    def _begin(self, context: Context, inline_limit: int) -> RunFolder | None:
+        self._limit = inline_limit
         self._try = context["ti"].try_number
         return self.run_folder(context)
 
@@ -130,8 +135,10 @@ class ListsFiles(SparkJobOperator):
         return FileList(table, counted.files, counted.bytes, manifest=address(place))
 
     def _manifest(self, folder: RunFolder | None, table: str) -> Any:
+        from airflow_hive_to_delta.core.errors import PermanentError
+
         if folder is None:
-            raise AirflowFailException(too_many(table, self._limit))
+            raise PermanentError(too_many(table, self._limit))
         # Of each try, so that one which is late to end cannot change what the next has made.
         return folder.file("files", f"{safe_name(table)}.{self._try}.parquet")
 
@@ -162,7 +169,7 @@ class ListFilesOperator(ListsFiles, TableOperator):
 
     def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:
         lists = self.list_on_engine if self.lists_on_engine(tables) else self.list_here
-        listed = list(lists(context, tables, inline_limit=self.inline_limit))
+        listed = list(lists(context, tables, inline_limit=self.inline_limit // len(tables)))
         outcomes = [TableOutcome.of_error(e["table"], e["error"], e["retryable"]) for e in listed if "error" in e]
         # Of a batch the good tables go on; but first every table has its tries.
         hopeless = len(outcomes) == len(listed)

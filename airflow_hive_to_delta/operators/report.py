@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator, BaseXCom, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.operators.discover import LEFT_OUT
-from airflow_hive_to_delta.operators.tables import OUTCOMES, qualified_name
+from airflow_hive_to_delta.operators.tables import MAP_INDEX, OUTCOMES, qualified_name
 from airflow_hive_to_delta.report import RESULTS, ReportedAction, TableOutcome, build_report, failed_tables
 from airflow_hive_to_delta.report_page import render_html
 from airflow_hive_to_delta.staging import RunFolder, address, check_root
@@ -34,14 +34,18 @@ class MigrationReportOperator(BaseOperator):
     ``report`` before it fails. It runs when all is done, and never retries.
 
     :param discover_task_id: the task that returned the tables, and pushed what it left out.
-    :param table_task_ids: the tasks that ran for each table, in their order: each of them leaves its outcomes.
+    :param table_task_ids: the tasks that ran for each table, in their order, mapped over what discovery returned: each
+        of them leaves its outcomes.
     :param staging: the staging root, such as ``s3://bucket/staging``. (templated)
-    :param staging_conn_id: the connection of the staging root. (templated)
+    :param staging_conn_id: the connection of the staging root; ``aws_conn_id`` for one on S3. (templated)
+    :param aws_conn_id: the AWS connection; None: the environment's identity. (templated)
     :param title: the headline of the report. (templated)
     :param action: what the run is for, of which the report gives totals: that of the last operator that writes.
     """
 
-    template_fields: Sequence[str] = ("discover_task_id", "table_task_ids", "staging", "staging_conn_id", "title")
+    template_fields: Sequence[str] = (
+        *("discover_task_id", "table_task_ids", "staging", "staging_conn_id", "aws_conn_id", "title"),
+    )
     ui_color = "#f3e8fd"
 
     def __init__(
@@ -51,6 +55,7 @@ class MigrationReportOperator(BaseOperator):
         table_task_ids: Sequence[str],
         staging: str,
         staging_conn_id: str | None = None,
+        aws_conn_id: str | None = "aws_default",
         title: str = "Hive to Delta: {{ dag.dag_id }}",
         action: ReportedAction = "convert",
         **kwargs: Any,
@@ -66,12 +71,13 @@ class MigrationReportOperator(BaseOperator):
         self.table_task_ids = list(table_task_ids)
         self.staging = staging
         self.staging_conn_id = staging_conn_id
+        self.aws_conn_id = aws_conn_id
         self.title = title
         self.action: ReportedAction = action
 
     def execute(self, context: Context) -> dict[str, Any]:
         report = build_report(list(self._outcomes(context)), title=self.title, run=about(context), action=self.action)
-        folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=None)
+        folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id)
         pushed = publish(context, folder, "report", report)
         failed = failed_tables(report)
         self.log.info("The report is at %s and %s", pushed["html"], pushed["json"])
@@ -92,24 +98,34 @@ class MigrationReportOperator(BaseOperator):
             raise AirflowFailException(
                 f"No table is known: {self.discover_task_id} failed, or did not run. Read its log, then clear it"
             )
-        found: dict[str, TableOutcome] = {}
-        for table in flat(discovered):
-            name = qualified_name(table)
-            found[name] = TableOutcome(name, "not_run", error=_UNHEARD)
+        batches = list(_batches(discovered))
+        index_of = {name: index for index, batch in enumerate(batches) for name in batch}
+        found = {name: TableOutcome(name, "not_run", error=_UNHEARD) for name in index_of}
         for outcome in flat(self._pulled(context, self.discover_task_id, LEFT_OUT)):
             yield TableOutcome.from_dict(outcome)
         heard: set[str] = set()
         for task_id in self.table_task_ids:
-            words = [TableOutcome.from_dict(outcome) for outcome in flat(self._pulled(context, task_id, OUTCOMES))]
+            words = list(self._words(context, task_id, index_of))
             heard = {word.table for word in words}
             for word in words:
-                if word.table in found and found[word.table].status != "failed":
+                if found[word.table].status != "failed":
                     found[word.table] = _with(found[word.table], word)
-        for batch in _batches(discovered):
+        for batch in batches:
             stopped = any(found[name].status == "failed" for name in batch)
             for name in set(batch) - heard:
                 found[name] = _without_last_word(found[name], stopped=stopped)
         yield from found.values()
+
+    def _words(self, context: Context, task_id: str, index_of: Mapping[str, int]) -> Iterator[TableOutcome]:
+        """What a step says of each table, by the task that has the table now.
+
+        Airflow keeps the XComs of mapped tasks that a cleared run has no more, and a table may have another index then.
+        """
+        for told in flat(self._pulled(context, task_id, OUTCOMES)):
+            index = told.pop(MAP_INDEX, -1)
+            word = TableOutcome.from_dict(told)
+            if word.table in index_of and index in (-1, index_of[word.table]):
+                yield word
 
     def _pulled(self, context: Context, task_id: str, key: str = BaseXCom.XCOM_RETURN_KEY) -> list[Any]:
         """What every mapped task of this id pushed. Asked for a list of ids, so that one value comes in a list too."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: One file list as :class:`ListFilesOperator` returns it, or one for each table of a batch.
 Files = dict[str, Any] | Sequence[dict[str, Any]]
 Result = dict[str, Any]
+#: Statuses of tables in which there was nothing left to write begin like this.
+_FOUND_DONE = ("already_", "registered")
 
 
 class ResultOperator(TableOperator):
@@ -39,6 +41,10 @@ class ResultOperator(TableOperator):
     verb: ClassVar[str]
     #: The arguments of the action that are attributes of the operator, and how each is read.
     readers: ClassVar[Mapping[str, Reader]] = {}
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._of_another_list: set[str] = set()
 
     def check_arguments(self) -> None:
         """Refuse, when a DAG is parsed, what the readers cannot read. Templates are known only when they run."""
@@ -81,6 +87,10 @@ class ResultOperator(TableOperator):
     def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:
         """Called with the results before failed ones fail the task."""
 
+    def is_of_another_list(self, result: Result) -> bool:
+        """Whether what this try found done by an earlier one was made of other files than are listed now."""
+        return result["source_table"] in self._of_another_list
+
     def _run(self, context: Context, tables: Sequence[TableInfo]) -> list[Result]:
         try:
             arguments = self.arguments(context, tables)
@@ -104,13 +114,15 @@ class ResultOperator(TableOperator):
             return result
         task = context["ti"].task_id.rpartition(".")[2]
         place = folder.file("results", safe_name(task), f"{safe_name(table.qualified_name)}.json")
-        same: dict[str, Any] = {"success": True, **self.made_from(table)}
-        if result.get("status", "").startswith("already_") and place.exists():
+        made_from = self.made_from(table)
+        if result.get("status", "").startswith(_FOUND_DONE) and place.exists():
             earlier: Result = json.loads(place.read_text())
-            same |= {name: result[name] for name in ("location", "version")}
-            if all(earlier.get(name) == value for name, value in same.items()):
-                return {name: earlier[name] for name in result}
-        place.write_text(json.dumps({**result, **self.made_from(table)}))
+            if made_from != (before := {name: earlier.get(name) for name in made_from}):
+                self._of_another_list.add(table.qualified_name)
+                made_from = before
+            elif all(earlier.get(name) == result[name] for name in ("success", "location", "version")):
+                return {name: earlier.get(name, value) for name, value in result.items()}
+        place.write_text(json.dumps({**result, **made_from}))
         return result
 
 
@@ -119,19 +131,38 @@ class FilesOperator(ResultOperator):
 
     :param files: what :class:`ListFilesOperator` returned for the table or the batch. Its text is never taken for a
         template.
+    :param results: what the step before left of the same tables as ``outcomes``, such as
+        ``convert.output["outcomes"]``, or what it returned. Tables that failed there are passed over; where none is
+        left, the task is skipped. With the trigger rule ``all_done`` one bad table of a batch then stops no other. Its
+        text is never taken for a template.
     :param max_workers: tables of a batch that are worked on side by side.
     """
 
-    template_fields: Sequence[str] = ("files", *TableOperator.template_fields)
-    untrusted_fields: Sequence[str] = ("table", "files")
+    template_fields: Sequence[str] = ("files", "results", *TableOperator.template_fields)
+    untrusted_fields: Sequence[str] = ("table", "files", "results")
 
-    def __init__(self, *, files: Files | XComArg, max_workers: int = 4, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        files: Files | XComArg,
+        results: Result | Sequence[Result] | XComArg | None = None,
+        max_workers: int = 4,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_count("max_workers", max_workers, least=1)
         self.files = files
+        self.results = results
         self.max_workers = max_workers
+        # What is given may turn out to be None: a step that was killed leaves nothing.
+        self._has_step_before = results is not None
 
     def ready(self, tables: Sequence[TableInfo]) -> tuple[list[TableInfo], list[TableOutcome]]:
+        if self._has_step_before:
+            told = self.told_before()
+            tables = [t for t in tables if told.get(t.qualified_name, {}).get("status", "failed") != "failed"]
+            if self.files is None or not tables:
+                raise AirflowSkipException("Every table failed in a step before, or that step did not run")
         lists = self._lists()
         if missing := [table.qualified_name for table in tables if table.qualified_name not in lists]:
             raise AirflowFailException(f"files has no list for {', '.join(missing)}, only for {', '.join(lists)}")
@@ -152,6 +183,11 @@ class FilesOperator(ResultOperator):
     def made_from(self, table: TableInfo) -> dict[str, Any]:
         files = self._lists()[table.qualified_name]
         return {"listed": [files["file_count"], files["byte_count"]]}
+
+    def told_before(self) -> dict[str, dict[str, Any]]:
+        """What the step before said of each table."""
+        documents = [] if self.results is None else batch_of(self.results, "results")
+        return {document.get("table") or document["source_table"]: document for document in documents}
 
     def _lists(self) -> dict[str, dict[str, Any]]:
         return {files["table"]: files for files in batch_of(self.files, "files")}
@@ -188,4 +224,5 @@ def asset_uri(location: str) -> str:
 
 
 def _redacted(result: Result) -> Result:
-    return {**result, "error": redacted_text(result["error"]) if result["error"] else None}
+    error = redacted_text(result["error"]) if result["error"] else None
+    return {**result, "error": error, "notes": [redacted_text(note) for note in result["notes"]]}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
+from airflow.sdk.exceptions import XComNotFound
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest, LocalSpark
@@ -148,5 +149,8 @@ class TableOperator(SparkJobOperator):
 
 
 def _resolved(value: Any, context: Context) -> Any:
-    """The value of an XCom or of a mapped argument; any other value as it is."""
-    return value.resolve(context) if hasattr(value, "resolve") else value
+    """The value of an XCom or of a mapped argument, None if it was never pushed; any other value as it is."""
+    try:
+        return value.resolve(context) if hasattr(value, "resolve") else value
+    except XComNotFound:  # of a task that was killed, or did not run
+        return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from airflow_hive_to_delta.core.models import OutputMode, TableInfo
 from airflow_hive_to_delta.operators.arguments import Reader, flag, one_of, optional, whole_number
 from airflow_hive_to_delta.operators.results import FilesOperator, Result, WritesAssets
-from airflow_hive_to_delta.report import ReportedAction
+from airflow_hive_to_delta.report import ReportedAction, TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,12 +19,14 @@ class SyncTableOperator(WritesAssets):
 
     Returns the :class:`SyncResult` of each table as a dict. What a sync changes is one commit, which carries the
     version of the run: by default the milliseconds of the DAG run's ``run_after``. The same run twice, by a retry or by
-    clearing it, therefore changes nothing, and neither does an older run after a newer one, whose list was as new. A
-    table that changed is an asset event, as it is for :class:`ConvertTableOperator`; one that a try before this one
-    changed is told again, lest it is never told.
+    clearing it, therefore changes nothing, and neither does an older run after a newer one: what only its list had
+    waits for the next run. A table that changed is an asset event, as it is for :class:`ConvertTableOperator`; one that
+    a try before this one changed is told again, lest it is never told.
 
     :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
     :param files: what :class:`ListFilesOperator` returned for it; neither is its text.
+    :param results: what a :class:`ConvertTableOperator` before it left as ``outcomes``: tables that failed there are
+        passed over.
     :param output_mode: ``append`` brings what is new and refuses what Hive has replaced; ``complete`` mirrors what Hive
         has replaced and dropped, too. (templated)
     :param merge_schema: take over new columns and wider types. (templated)
@@ -78,6 +80,13 @@ class SyncTableOperator(WritesAssets):
             run: Any = context["dag_run"]
             arguments["run_version"] = int(run.run_after.timestamp() * 1_000)
         return arguments
+
+    def outcome(self, result: Result) -> TableOutcome:
+        outcome = super().outcome(result)
+        by_this_run = result["run_version"] == result["committed_run_version"] and not self.is_of_another_list(result)
+        if result["status"] in ("synced", "unchanged") or (result["status"] == "already_synced" and by_this_run):
+            outcome.written_version = result["version"]
+        return outcome
 
     def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:
         for _, result in results:

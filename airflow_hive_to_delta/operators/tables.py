@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 #: What Airflow's database holds of a label.
 _LONGEST_LABEL = 250
-#: The XCom that a task leaves about tables which have no result.
+#: The XCom that a task leaves about its tables, however it ends.
 OUTCOMES = "outcomes"
+#: What stands beside each outcome there: which of the mapped tasks left it.
+MAP_INDEX = "map_index"
 
 Table = dict[str, Any]
 #: One table as discovery gives it, or a batch of them.
@@ -131,8 +133,10 @@ class _ToldForGood(AirflowFailException):
 
 
 def tell(context: Context, outcomes: Sequence[TableOutcome]) -> None:
-    """Leave outcomes for the report."""
-    context["ti"].xcom_push(OUTCOMES, [outcome.to_dict() for outcome in outcomes])
+    """Leave outcomes for the report and for the step after, with the index of the mapped task that they are from."""
+    instance: Any = context["ti"]
+    index = -1 if instance.map_index is None else instance.map_index
+    instance.xcom_push(OUTCOMES, [{**outcome.to_dict(), MAP_INDEX: index} for outcome in outcomes])
 
 
 def has_tries_left(context: Context) -> bool:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from airflow_hive_to_delta.core.models import TableInfo, VerifyLevel
 from airflow_hive_to_delta.operators.arguments import Reader, check, one_of, optional, whole_number
 from airflow_hive_to_delta.operators.results import FilesOperator, Result
-from airflow_hive_to_delta.operators.tables import batch_of
 from airflow_hive_to_delta.report import ReportedAction, TableOutcome
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, XComArg
+    from airflow.sdk import Context
 
-#: What the task before it says of a table whose Delta table is now what the listed files are.
+#: What a result says of a table whose Delta table is now what the listed files are.
 _JUST_WRITTEN = ("converted", "synced", "unchanged")
 _PASSED_OVER = "Not verified: this run did not write it, and Hive or others may have written since"
 #: Of a table that differs; a batch of them has to travel.
@@ -30,21 +29,21 @@ class VerifyTableOperator(FilesOperator):
 
     :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
     :param files: what :class:`ListFilesOperator` returned for it; neither is its text.
-    :param level: ``counts`` compares files, bytes, rows and nulls of each partition, from footers and log; ``full``
-        compares a checksum of every column too, and reads all data on both sides. (templated)
+    :param level: ``counts`` compares files, bytes and rows of each partition, the null partition included, from footers
+        and log; ``full`` compares a checksum of every column too, and reads all data on both sides. (templated)
     :param version: the version of the Delta table to compare; the latest when not given. (templated)
-    :param results: what :class:`ConvertTableOperator` or :class:`SyncTableOperator` returned for the same table and
-        files: then each table is compared at the version that this task left. A table that this task did not bring to
-        what the files are, because it was a Delta table already or a later run has synced it, is passed over: Hive or
-        others may have written since, and a difference would say nothing. Of a task without any other table the state
-        is then ``skipped``. Its text is never taken for a template.
+    :param results: what :class:`ConvertTableOperator` or :class:`SyncTableOperator` left of the same tables as
+        ``outcomes``, or returned: then each table is compared at the version that this run, in whichever try, brought
+        it to. One that this run did not bring to what the files are, because it was a Delta table before or a later run
+        has synced it, is passed over: Hive or others may have written since, and a difference would say nothing. So is
+        one that failed. Of a task without any other table the state is then ``skipped``. Its text is never taken for a
+        template.
     """
 
     action: ClassVar[ReportedAction] = "verify"
     verb = "Verify"
     readers: ClassVar[Mapping[str, Reader]] = {"level": one_of(*get_args(VerifyLevel))}
-    template_fields: Sequence[str] = ("level", "version", "results", *FilesOperator.template_fields)
-    untrusted_fields: Sequence[str] = (*FilesOperator.untrusted_fields, "results")
+    template_fields: Sequence[str] = ("level", "version", *FilesOperator.template_fields)
     ui_color = "#e0f7fa"
 
     def __init__(
@@ -52,21 +51,19 @@ class VerifyTableOperator(FilesOperator):
         *,
         level: VerifyLevel | str = "counts",
         version: int | str | None = None,
-        results: Result | Sequence[Result] | XComArg | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if version is not None and results is not None:
+        if version is not None and self._has_step_before:
             raise ValueError(f"version is {version!r} beside results, which say the version of each table; give one")
         self.level = level
         self.version = version
-        self.results = results
         self.check_arguments()
         check({"version": _VERSION}, {"version": version})
 
     def ready(self, tables: Sequence[TableInfo]) -> tuple[list[TableInfo], list[TableOutcome]]:
         listed, others = super().ready(tables)
-        if self.results is None:
+        if not self._has_step_before:
             return listed, others
         written = self._versions()
         passed_over = [table.qualified_name for table in listed if table.qualified_name not in written]
@@ -75,7 +72,7 @@ class VerifyTableOperator(FilesOperator):
 
     def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
         version = _VERSION("version", self.version)
-        versions = {} if self.results is None else self._versions()
+        versions = self._versions()
         return {
             **super().arguments(context, tables),
             "versions": [versions.get(table.qualified_name, version) for table in tables],
@@ -88,11 +85,21 @@ class VerifyTableOperator(FilesOperator):
             told = f"Verified by {result['level']} at version {result['version']}: {result['file_count']:,} files{rows}"
             outcome.notes = [told, *outcome.notes]
         elif len(outcome.notes) > _MOST_NOTES:
-            more = f"{len(outcome.notes) - _MOST_NOTES} more of what differs first are with the result of this task"
+            where = "with the results under the staging root" if self.staging else "not kept: pass staging"
+            more = f"{len(outcome.notes) - _MOST_NOTES} more of what differs: {where}"
             outcome.notes = [*outcome.notes[:_MOST_NOTES], more]
         return outcome
 
-    def _versions(self) -> dict[str, int | None]:
-        """The version that each table was just brought to."""
-        told = batch_of(self.results, "results")
-        return {result["source_table"]: result["version"] for result in told if result["status"] in _JUST_WRITTEN}
+    def _versions(self) -> dict[str, int]:
+        """The version that this run has brought each table to."""
+        versions = {name: _written_version(told) for name, told in self.told_before().items()}
+        return {name: version for name, version in versions.items() if version is not None}
+
+
+def _written_version(told: Mapping[str, Any]) -> int | None:
+    """Of an outcome, or of a result, which knows nothing of other tries."""
+    if "written_version" in told:
+        version = told["written_version"]
+    else:
+        version = told["version"] if told["status"] in _JUST_WRITTEN else None
+    return None if version is None else int(version)
