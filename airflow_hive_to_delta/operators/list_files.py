@@ -78,7 +78,7 @@ class ListsFiles(SparkJobOperator):
     ) -> Iterator[dict[str, Any]]:
         """The file list of each table, or its error, from this task. ``inline_limit`` is for each of them."""
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
-        from airflow_hive_to_delta.core.listing import S3Listing
+        from airflow_hive_to_delta.core.listing import S3Listing, log_version
 
         folder = self._begin(context, inline_limit)
         options = ConversionOptions.from_dict(self.options)
@@ -87,7 +87,9 @@ class ListsFiles(SparkJobOperator):
             for table in tables:
                 name = table.qualified_name
                 try:
+                    version = log_version(table, options)  # before the listing, so that it is never too new
                     files = self._list(name, listing.list_batches(table, options), folder)
+                    files.log_version = version
                 except Exception as error:
                     if not isinstance(error, HiveToDeltaError):
                         self.log.exception("%s: listing its files failed", name)
