@@ -24,18 +24,13 @@ from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta.core import aws
 from airflow_hive_to_delta.core.delta_log import (
-    ENGINE_INFO,
     LogState,
-    action_line,
     build_add_action,
     commit,
-    commit_info,
     commit_path,
     generate_delta_log,
     log_folder,
     log_state,
-    metadata_action,
-    protocol_action,
     read_metadata,
     write_delta_log,
 )
@@ -45,6 +40,13 @@ from airflow_hive_to_delta.core.errors import (
     SchemaError,
     TransientError,
     UnsupportedTableError,
+)
+from airflow_hive_to_delta.core.log_actions import (
+    ENGINE_INFO,
+    action_line,
+    commit_info,
+    metadata_action,
+    protocol_action,
 )
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ParquetFileInfo
 from airflow_hive_to_delta.core.paths import Location, parse_location

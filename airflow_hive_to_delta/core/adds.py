@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from airflow_hive_to_delta.core.delta_log import action_line, add_action
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PartitionError, PermanentError, TransientError
+from airflow_hive_to_delta.core.log_actions import action_line, add_action
 from airflow_hive_to_delta.core.partitions import normalise, partition_folders, values_from_path
 from airflow_hive_to_delta.core.paths import (
     Location,

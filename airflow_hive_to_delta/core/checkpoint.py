@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_hive_to_delta.core.delta_log import action_line, commit_path, log_folder
+from airflow_hive_to_delta.core.delta_log import commit_path, log_folder
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError
+from airflow_hive_to_delta.core.log_actions import action_line
 
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.paths import Location

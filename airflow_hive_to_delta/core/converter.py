@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core import catalog, delta_log
+from airflow_hive_to_delta.core import catalog, delta_log, log_actions
 from airflow_hive_to_delta.core.checkpoint import write_checkpoint
 from airflow_hive_to_delta.core.entries import write_actions, write_adds
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, UnsupportedTableError
@@ -155,7 +155,7 @@ def _convert_files(
     with examined(spark, table, files, root, partition_types, options) as found:
         described, schema = found.files, found.schema
         txn_id = str(uuid.uuid4())
-        info = delta_log.commit_info(
+        info = log_actions.commit_info(
             number_of_files=described.file_count,
             partition_columns=columns,
             collect_stats=options.stats != "none",

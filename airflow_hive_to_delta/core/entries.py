@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.adds import BLOCKS_SCHEMA, AddWriter
-from airflow_hive_to_delta.core.delta_log import action_line
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError, spark_call
+from airflow_hive_to_delta.core.log_actions import action_line
 from airflow_hive_to_delta.core.statistics import indexed_leaves
 
 if TYPE_CHECKING:

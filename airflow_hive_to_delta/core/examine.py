@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core import delta_log
+from airflow_hive_to_delta.core import delta_log, log_actions
 from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, UnsupportedTableError
 from airflow_hive_to_delta.core.partitions import check_zone, is_partition_type
@@ -110,8 +110,8 @@ def examine(
         files=described,
         schema=schema,
         configuration=configuration,
-        protocol=delta_log.protocol_action(schema.features),
-        metadata=delta_log.metadata_action(
+        protocol=log_actions.protocol_action(schema.features),
+        metadata=log_actions.metadata_action(
             schema.schema, list(partition_types), configuration=configuration, description=table.comment
         ),
         notes=[*schema.notes, *_notes(described, partition_types, options)],

@@ -15,15 +15,13 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta_log import (
-    DISTRIBUTION,
-    Metadata,
     commit_path,
     log_folder,
-    metadata_of,
     refuse_catalog_managed,
     refuse_half_rolled_back,
 )
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, spark_call
+from airflow_hive_to_delta.core.log_actions import DISTRIBUTION, Metadata, metadata_of
 from airflow_hive_to_delta.core.paths import Location, parse_location
 
 if TYPE_CHECKING:

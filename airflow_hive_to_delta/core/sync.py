@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core import delta_log
+from airflow_hive_to_delta.core import delta_log, log_actions
 from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files, persisted
 from airflow_hive_to_delta.core.entries import write_actions, write_adds
 from airflow_hive_to_delta.core.errors import (
@@ -131,7 +131,7 @@ def sync_table(
 
 def app_id_of(snapshot: Snapshot) -> str:
     """The application id of a table's syncs in its log."""
-    return f"{delta_log.DISTRIBUTION}-sync-{snapshot.metadata.id}"
+    return f"{log_actions.DISTRIBUTION}-sync-{snapshot.metadata.id}"
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _check_listed_since(snapshot: Snapshot, table: TableInfo, listed_at: int | N
     """Refuse a list that was made before another run's sync: what that has added would look dropped in Hive."""
     if listed_at is None:
         return
-    syncs = [commit for commit in snapshot.history if commit.ours and commit.operation == delta_log.SYNC]
+    syncs = [commit for commit in snapshot.history if commit.ours and commit.operation == log_actions.SYNC]
     later = [
         commit.version
         for commit in syncs
@@ -372,7 +372,7 @@ def _commit(
     def info(added: int, removed: int, step: int) -> tuple[str, dict[str, Any]]:
         txn_id = str(uuid.uuid4())
         stamp = in_commit_timestamp(snapshot, now, step)
-        said = delta_log.sync_commit_info(
+        said = log_actions.sync_commit_info(
             output_mode=asked.output_mode,
             app_id=app_id,
             run_version=run_version,
@@ -386,7 +386,7 @@ def _commit(
     with tempfile.TemporaryFile() as entry:
         removed = found.count_live(*change.removed)
         txn_id, said = info(expected, removed, 1 if before else 0)
-        write_actions(entry, [said, *schema.actions, delta_log.txn_action(app_id, run_version)])
+        write_actions(entry, [said, *schema.actions, log_actions.txn_action(app_id, run_version)])
         _write_removes(entry, found, change.removed, now)
         doing = f"Collecting the add actions of {snapshot.root}"
         write_adds(
@@ -413,7 +413,7 @@ def _write_removes(entry: IO[bytes], found: Differences, kinds: Collection[str],
     with spark_call("Collecting the files to remove"):
         for row in rows.toLocalIterator():
             vector = row.l_vector.asDict() if row.l_vector else None
-            write_actions(entry, [delta_log.remove_action(row.l_path, row.l_values, row.l_size, vector, now)])
+            write_actions(entry, [log_actions.remove_action(row.l_path, row.l_values, row.l_size, vector, now)])
             written += 1
     if written != expected:
         raise TransientError(f"{written} files were found to remove instead of {expected}; try again")

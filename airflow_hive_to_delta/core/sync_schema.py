@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core import delta_log
+from airflow_hive_to_delta.core import log_actions
 from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.schema import (
     PARTS,
@@ -28,7 +28,7 @@ from airflow_hive_to_delta.core.schema_merge import Evidence, TableSchema, needs
 from airflow_hive_to_delta.core.writable import protocol_with
 
 if TYPE_CHECKING:
-    from airflow_hive_to_delta.core.delta_log import Metadata
+    from airflow_hive_to_delta.core.log_actions import Metadata
     from airflow_hive_to_delta.core.models import ConversionOptions
     from airflow_hive_to_delta.core.snapshot import Snapshot
 
@@ -222,7 +222,7 @@ def _changed(
         column["name"] = before.get(_lower(path), {}).get("logical", column["name"])
     # Delta may call a column as Hive calls another one now: by renaming it, or by one that it added itself.
     check_names(logical)
-    action = delta_log.changed_metadata_action(metadata, logical, partition_columns, configuration)
+    action = log_actions.changed_metadata_action(metadata, logical, partition_columns, configuration)
     protocol = protocol_with(snapshot.protocol, physical.features)
     return SyncedSchema(physical, configuration, action, protocol, list(notes))
 

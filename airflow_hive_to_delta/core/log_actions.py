@@ -1,0 +1,270 @@
+"""The actions of a Delta log, as this package writes them: one line of JSON each (rules 7 to 11, 25).
+
+The first line of every entry of ours is its ``commitInfo``, whose ``txnId`` tells our entry from anybody else's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from airflow_hive_to_delta.core.errors import PermanentError
+
+DISTRIBUTION = "airflow-hive-to-delta"
+try:
+    _VERSION = version(DISTRIBUTION)
+except PackageNotFoundError:  # a source tree on the path, as on a cluster that got the package as a zip
+    _VERSION = "unknown"
+#: What the log calls a sync.
+SYNC = "STREAMING UPDATE"
+#: Who wrote an entry, as ``DESCRIBE HISTORY`` shows it.
+ENGINE_INFO = f"{DISTRIBUTION}/{_VERSION}"
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The table's ``metaData``, as its latest entry has it."""
+
+    schema: dict[str, Any]
+    partition_columns: list[str]
+    configuration: dict[str, str]
+    description: str | None
+    #: Minted once, and stays (rule 9).
+    id: str = ""
+    name: str | None = None
+    created_time: int | None = None
+
+
+def metadata_of(action: Mapping[str, Any]) -> Metadata:
+    """A ``metaData`` action."""
+    return Metadata(
+        schema=json.loads(action["schemaString"]),
+        partition_columns=list(action["partitionColumns"]),
+        configuration=dict(action.get("configuration") or {}),
+        description=action.get("description"),
+        id=str(action["id"]),
+        name=action.get("name"),
+        created_time=action.get("createdTime"),
+    )
+
+
+def action_line(action: Mapping[str, Any]) -> str:
+    """One line of an entry. Pure ASCII, so that no reader takes a character inside it for the end of a line."""
+    return json.dumps(action, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def commit_info(
+    *,
+    number_of_files: int,
+    partition_columns: Sequence[str],
+    collect_stats: bool,
+    txn_id: str,
+    catalog_table: str | None = None,
+    user_metadata: str | None = None,
+    timestamp: int | None = None,
+) -> dict[str, Any]:
+    """The ``commitInfo`` of a conversion; the values of its parameters are JSON in strings (rule 7)."""
+    parameters = {
+        "numFiles": str(number_of_files),
+        "partitionedBy": json.dumps(list(partition_columns), separators=(",", ":")),
+        "collectStats": "true" if collect_stats else "false",
+        "sourceFormat": "parquet",
+    }
+    if catalog_table is not None:
+        parameters["catalogTable"] = catalog_table
+    return {
+        "commitInfo": {
+            "timestamp": _now() if timestamp is None else timestamp,
+            "operation": "CONVERT",
+            "operationParameters": parameters,
+            "isolationLevel": "Serializable",
+            "isBlindAppend": False,
+            "operationMetrics": {"numConvertedFiles": str(number_of_files)},
+            **({} if user_metadata is None else {"userMetadata": user_metadata}),
+            "engineInfo": ENGINE_INFO,
+            "txnId": txn_id,
+        }
+    }
+
+
+def sync_commit_info(
+    *,
+    output_mode: str,
+    app_id: str,
+    run_version: int,
+    added: int,
+    removed: int,
+    txn_id: str,
+    in_commit_timestamp: Mapping[str, int],
+) -> dict[str, Any]:
+    """The ``commitInfo`` of a sync; the values of its parameters are JSON in strings (rule 7)."""
+    return {
+        "commitInfo": {
+            **in_commit_timestamp,
+            "timestamp": _now(),
+            "operation": SYNC,
+            "operationParameters": {
+                "outputMode": output_mode.capitalize(),
+                "queryId": app_id,
+                "epochId": str(run_version),
+            },
+            "isolationLevel": "Serializable",
+            "isBlindAppend": False,
+            "operationMetrics": {"numAddedFiles": str(added), "numRemovedFiles": str(removed)},
+            "engineInfo": ENGINE_INFO,
+            "txnId": txn_id,
+        }
+    }
+
+
+def protocol_action(features: Sequence[str]) -> dict[str, Any]:
+    """The lowest protocol that these features allow: 1/2, 2/5 for column mapping alone, else 3/7 (rules 10, 11, 29)."""
+    if unknown := sorted(set(features) - _FEATURES):
+        raise PermanentError(
+            f"Unknown table features: {', '.join(unknown)}; expected some of {', '.join(sorted(_FEATURES))}"
+        )
+    if not features:
+        return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    if set(features) == {"columnMapping"}:
+        return {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    return {
+        "protocol": {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": sorted(set(features)),
+            # What writer version 2 stood for has to be named one by one from version 7 on.
+            "writerFeatures": sorted({"appendOnly", "invariants", *features}),
+        }
+    }
+
+
+def metadata_action(
+    schema: Mapping[str, Any],
+    partition_columns: Sequence[str],
+    *,
+    configuration: Mapping[str, str] | None = None,
+    description: str | None = None,
+    name: str | None = None,
+    table_id: str | None = None,
+    created_time: int | None = None,
+) -> dict[str, Any]:
+    """The ``metaData`` of a new table. Its id is minted here, and stays (rules 9 and 25)."""
+    schema_string = json.dumps(schema, separators=(",", ":"))
+    _check_configuration(configuration or {}, schema_string)
+    metadata = {
+        "id": table_id or str(uuid.uuid4()),
+        "name": name,
+        "description": description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema_string,
+        "partitionColumns": list(partition_columns),
+        "configuration": dict(configuration or {}),
+        "createdTime": _now() if created_time is None else created_time,
+    }
+    return {"metaData": {key: value for key, value in metadata.items() if value is not None}}
+
+
+def changed_metadata_action(
+    metadata: Metadata, schema: Mapping[str, Any], partition_columns: Sequence[str], configuration: Mapping[str, str]
+) -> dict[str, Any]:
+    """The ``metaData`` of a table that is there, with another schema and other properties. All else stays (rule 9)."""
+    action = metadata_action(
+        schema,
+        partition_columns,
+        description=metadata.description,
+        name=metadata.name,
+        table_id=metadata.id,
+        created_time=metadata.created_time,
+    )
+    action["metaData"]["configuration"] = dict(configuration)
+    return action
+
+
+def txn_action(app_id: str, version: int) -> dict[str, Any]:
+    """The ``txn`` by which a run that comes twice is known (rule 8)."""
+    return {"txn": {"appId": app_id, "version": version, "lastUpdated": _now()}}
+
+
+def add_action(
+    path: str,
+    partition_values: Mapping[str, str | None],
+    size: int,
+    modification_time: int | None,
+    stats: str | None,
+) -> dict[str, Any]:
+    """The ``add`` of one file. ``path`` is encoded already; a modification time that nobody knows is written as 0."""
+    add = {
+        "path": path,
+        "partitionValues": dict(partition_values),
+        "size": size,
+        "modificationTime": modification_time or 0,
+        "dataChange": True,
+    }
+    return {"add": add if stats is None else {**add, "stats": stats}}
+
+
+def remove_action(
+    path: str,
+    partition_values: Mapping[str, str | None] | None,
+    size: int | None,
+    deletion_vector: Mapping[str, Any] | None,
+    deletion_timestamp: int,
+) -> dict[str, Any]:
+    """The ``remove`` of one file. ``path`` is byte for byte that of its add, and so is the deletion vector."""
+    remove: dict[str, Any] = {"path": path, "deletionTimestamp": deletion_timestamp, "dataChange": True}
+    if partition_values is not None and size is not None:
+        remove |= {"extendedFileMetadata": True, "partitionValues": dict(partition_values), "size": size}
+    if deletion_vector is not None:
+        remove["deletionVector"] = {key: value for key, value in deletion_vector.items() if value is not None}
+    return {"remove": remove}
+
+
+def features_of(delta_type: Any) -> set[str]:
+    """The features that a schema cannot be read without."""
+    if delta_type == "timestamp_ntz":
+        return {"timestampNtz"}
+    if not isinstance(delta_type, Mapping):
+        return set()
+    found: set[str] = set()
+    for field in delta_type.get("fields", ()):
+        found |= features_of(field["type"])
+        found |= {"columnMapping"} if "delta.columnMapping.id" in field["metadata"] else set()
+        found |= {"typeWidening"} if "delta.typeChanges" in field["metadata"] else set()
+    return found.union(*(features_of(delta_type.get(part)) for part in ("elementType", "keyType", "valueType")))
+
+
+_FEATURES = {"columnMapping", "timestampNtz", "typeWidening"}
+# Properties of Delta that are settings only. Every other one asks for a table feature, which ALTER TABLE turns on
+# together with the protocol; written here alone it would be a promise that no writer keeps.
+_SETTINGS = re.compile(
+    r"delta\.(appendOnly|autoOptimize(\.\w+)?|checkpointInterval|checkpoint\.writeStatsAs(Json|Struct)"
+    r"|compatibility\.symlinkFormatManifest\.enabled|dataSkipping(NumIndexedCols|StatsColumns)"
+    r"|(deletedFile|log|sample|setTransaction)RetentionDuration|enableExpiredLogCleanup|isolationLevel"
+    r"|parquet\.compression\.codec|randomizeFilePrefixes|randomPrefixLength|targetFileSize|tuneFileSizesForRewrites)"
+)
+# Properties that belong to a feature which the fields of the schema show.
+_SHOWN_BY_FIELDS = {
+    "delta.columnMapping.mode": '"delta.columnMapping.id":',
+    "delta.columnMapping.maxColumnId": '"delta.columnMapping.id":',
+    "delta.enableTypeWidening": '"delta.typeChanges":',
+}
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _check_configuration(configuration: Mapping[str, str], schema_string: str) -> None:
+    for key in configuration:
+        shown = _SHOWN_BY_FIELDS.get(key)
+        if key.startswith("delta.") and not _SETTINGS.fullmatch(key) and not (shown and shown in schema_string):
+            raise PermanentError(
+                f"The table property {key} needs a table feature that a conversion does not turn on. Leave it out, and "
+                "set it with ALTER TABLE … SET TBLPROPERTIES when the table is converted"
+            )
