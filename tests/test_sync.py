@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from airflow_hive_to_delta.core.listing import MadeListing, files_as_df
 from airflow_hive_to_delta.core.models import SyncResult
 from airflow_hive_to_delta.core.sync import sync_table
 from airflow_hive_to_delta.core.table import DeltaTableView
+from tests.conftest import PROJECT
 from tests.crashes import at_every_step
 from tests.lake import Lake
 from tests.lake import lake as lake
@@ -654,3 +658,34 @@ def test_many_parts_of_the_ledger_are_written_together(converted: Folder, monkey
     assert found.files().count() == 5
     assert converted.sync().status == "unchanged"
     assert_same(converted.spark, original(converted), converted.delta)
+
+
+KILLED = """
+import os, signal, sys
+from airflow_hive_to_delta import local_session
+from airflow_hive_to_delta.core import delta_log, sync
+from tests.test_sync import Folder
+from pathlib import Path
+
+spark = local_session(conf={"spark.jars.ivy": sys.argv[2], "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+whole = delta_log.commit
+
+def commit(*arguments):
+    assert whole(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+delta_log.commit = commit
+Folder(spark, Path(sys.argv[1])).sync("complete", run_version=1)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_between_its_entries(converted: Folder) -> None:
+    converted.write("1", "000000_0", [100, 200, 300])
+    command = [sys.executable, "-c", KILLED, str(converted.root), str(PROJECT / ".ivy")]
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    assert converted.version == 1, "the old file was removed, and the new one not added"
+    assert converted.sync("complete", run_version=1).num_added_files == 1
+    assert converted.ids == [("1", 100), ("1", 200), ("1", 300), ("2", 3)]
+    assert converted.sync("complete", run_version=1).status == "already_synced"
