@@ -34,7 +34,7 @@ from tests.oracle import delta_at
 
 #: The first month is always the simplest one there is, in which Hive only inserts.
 MONTHS = int(os.environ.get("HIVE_TO_DELTA_MONTHS", "3"))
-DAYS = int(os.environ.get("HIVE_TO_DELTA_DAYS", "20"))
+DAYS = int(os.environ.get("HIVE_TO_DELTA_DAYS", "15"))
 
 Rows = Counter[tuple[str, int]]
 

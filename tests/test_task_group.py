@@ -347,7 +347,7 @@ class Forgetful(SharedSession):
     def submit(self, request, environment):
         if request.action == "verify":
             for files in request.arguments["lists"]:
-                files["files"].pop()
+                files["files"] = [file for file in files["files"] if "day=2" not in file["path"]]
                 files["file_count"] -= 1
         return super().submit(request, environment)
 """
