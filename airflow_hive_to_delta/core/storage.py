@@ -157,24 +157,20 @@ class S3Storage:
         return int(head["ContentLength"])
 
     def list_names(self, folder: Location) -> list[str]:
-        prefix = f"{folder.key}/" if folder.key else ""
+        prefix = _prefix(folder)
         names = []
-        with aws_call(f"Listing {folder}"):
-            pages = self._client(folder).get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=folder.authority, Prefix=prefix, Delimiter="/", **self._owner):
-                names += [entry["Key"][len(prefix) :] for entry in page.get("Contents", [])]
-                names += [entry["Prefix"][len(prefix) :] for entry in page.get("CommonPrefixes", [])]
+        for page in self._pages(folder):
+            names += [entry["Key"][len(prefix) :] for entry in page.get("Contents", [])]
+            names += [entry["Prefix"][len(prefix) :] for entry in page.get("CommonPrefixes", [])]
         return [name for name in names if name]  # the folder's own marker has no name
 
     def entries(self, folder: Location) -> list[StoredFile]:
-        prefix = f"{folder.key}/" if folder.key else ""
+        start = len(_prefix(folder))
         found = []
-        with aws_call(f"Listing {folder}"):
-            pages = self._client(folder).get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=folder.authority, Prefix=prefix, Delimiter="/", **self._owner):
-                for entry in page.get("Contents", []):
-                    modified = round(entry["LastModified"].timestamp() * 1000)
-                    found.append(StoredFile(entry["Key"][len(prefix) :], entry["Size"], modified))
+        for page in self._pages(folder):
+            for entry in page.get("Contents", []):
+                modified = round(entry["LastModified"].timestamp() * 1000)
+                found.append(StoredFile(entry["Key"][start:], entry["Size"], modified))
         return [file for file in found if file.name]  # the folder's own marker has no name
 
     def delete(self, path: Location) -> None:
@@ -227,6 +223,12 @@ class S3Storage:
         except MissingError:
             self.size(target)  # an earlier call got as far as this
         self.delete(source)
+
+    def _pages(self, folder: Location) -> Iterator[dict[str, Any]]:
+        """What lies directly in a folder, in the pages of a LIST request."""
+        with aws_call(f"Listing {folder}"):
+            pages = self._client(folder).get_paginator("list_objects_v2")
+            yield from pages.paginate(Bucket=folder.authority, Prefix=_prefix(folder), Delimiter="/", **self._owner)
 
     def _client(self, path: Location) -> Any:
         return aws.s3_client(path.authority, self._region, self._expected_owner)
@@ -378,6 +380,11 @@ def delete_each(storage: Storage, paths: Sequence[Location]) -> dict[Location, H
         except HiveToDeltaError as error:
             failed[path] = error
     return failed
+
+
+def _prefix(folder: Location) -> str:
+    """What the keys in a folder begin with; nothing for the root of a bucket."""
+    return f"{folder.key}/" if folder.key else ""
 
 
 def _size_of(source: BinaryIO) -> int:

@@ -177,7 +177,8 @@ def _check_listed_since(snapshot: Snapshot, table: TableInfo, listed_at: int | N
 
 def _check_ours(table: TableInfo, storage: Storage, root: Location) -> frozenset[str]:
     """Refuse a log that is not of this table's conversion; the columns that the table had then."""
-    kept = Records(storage, root).source()
+    records = Records(storage, root)
+    kept = records.source()
     state = delta_log.log_state(storage, root)
     if not state.exists:
         raise PermanentError(
@@ -193,7 +194,7 @@ def _check_ours(table: TableInfo, storage: Storage, root: Location) -> frozenset
         raise UnsupportedTableError(
             f"The Delta log at {root} was made of {of}, not of {table.qualified_name}. Sync that table"
         )
-    return _names(kept.columns if kept else None) | Records(storage, root).columns()
+    return _names(kept.columns if kept else None) | records.columns()
 
 
 def _names(columns: Sequence[Mapping[str, Any]] | None) -> frozenset[str]:
