@@ -104,7 +104,7 @@ def examine(
     :param declared: the table's :func:`declared_schema`.
     :raises SchemaError: the catalog and the files do not fit together; :func:`schema_conflicts` tells all of it.
     """
-    schema = _resolved(described.evidence, declared, partition_types, options)
+    schema = resolved(described.evidence, declared, partition_types, options)
     configuration = _configuration(schema, options)
     return Examined(
         files=described,
@@ -133,7 +133,7 @@ def schema_conflicts(
             continue
         column = None if catalog is None else struct_of([catalog[key]])
         try:
-            _resolved(Evidence(fields={key: seen}), column, {}, options)
+            resolved(Evidence(fields={key: seen}), column, {}, options)
         except SchemaError as error:
             conflicts.append(str(error))
     return conflicts
@@ -154,12 +154,13 @@ def declared_schema(table: TableInfo) -> dict[str, Any] | None:
     return build_delta_schema_from_glue([*table.columns, *partitions])
 
 
-def _resolved(
+def resolved(
     evidence: Evidence | None,
     declared: Mapping[str, Any] | None,
     partition_types: Mapping[str, str],
     options: ConversionOptions,
 ) -> TableSchema:
+    """The one schema for the catalog and all files, by what the options allow: see :func:`resolve`."""
     return resolve(
         evidence,
         declared,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core import log_actions
 from airflow_hive_to_delta.core.errors import SchemaError
+from airflow_hive_to_delta.core.examine import resolved
 from airflow_hive_to_delta.core.schema import (
     PARTS,
     DeltaType,
@@ -24,7 +25,7 @@ from airflow_hive_to_delta.core.schema import (
     walk_fields,
     wider_type,
 )
-from airflow_hive_to_delta.core.schema_merge import Evidence, TableSchema, needs_column_mapping, resolve
+from airflow_hive_to_delta.core.schema_merge import Evidence, TableSchema, needs_column_mapping
 from airflow_hive_to_delta.core.writable import protocol_with
 
 if TYPE_CHECKING:
@@ -83,13 +84,13 @@ def synced_schema(
     keys = {name.lower() for name in partition_types}
     current = _physical(metadata.schema["fields"])
     if declared is None and evidence is not None:
-        declared = resolve(evidence, None, partition_types, **_readings(options)).schema
+        declared = resolved(evidence, None, partition_types, options).schema
     merged = _Merged()
     wanted = merged.fields((), [c for c in current if c["name"].lower() not in keys],
                            [c for c in declared["fields"] if c["name"].lower() not in keys] if declared else [],
                            known)  # fmt: skip
     merged.check(merge)
-    table = resolve(evidence, struct_of([_bare(column) for column in wanted]), partition_types, **_readings(options))
+    table = resolved(evidence, struct_of([_bare(column) for column in wanted]), partition_types, options)
     before = {_lower(path): column for path, column in walk_fields(struct_of(current))}
     physical = struct_of(_in_order(table.schema["fields"], current))
     for path, column in walk_fields(physical):
@@ -311,12 +312,3 @@ def _change(widened: tuple[tuple[str, ...], str, str], field_path: tuple[str, ..
 
 def _lower(path: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.lower() for name in path)
-
-
-def _readings(options: ConversionOptions) -> dict[str, bool]:
-    return {
-        "type_widening": options.type_widening,
-        "allow_name_case_conflict": options.allow_name_case_conflict,
-        "binary_as_string": options.binary_as_string,
-        "ntz_as_timestamp": options.ntz_as_timestamp,
-    }
