@@ -28,5 +28,5 @@ def get_provider_info() -> dict[str, object]:
                 ],
             }
         ],
-        "extra-links": [f"{operators}.spark_job.SparkJobLink"],
+        "extra-links": [f"{operators}.spark_job.SparkJobLink", f"{operators}.report.ReportLink"],
     }

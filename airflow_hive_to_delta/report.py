@@ -105,6 +105,8 @@ class TableOutcome(_Document):
     advice: str = ""
     #: The version by which this run, in whichever try, has brought it to what its listed files are.
     written_version: int | None = None
+    #: Whether no data file was found: the table is empty, or its location is wrong.
+    is_empty: bool = False
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -241,13 +243,19 @@ def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None)
 
 
 def build_report(
-    outcomes: Iterable[TableOutcome], *, title: str, run: Mapping[str, str], action: ReportedAction = "convert"
+    outcomes: Iterable[TableOutcome],
+    *,
+    title: str,
+    run: Mapping[str, str],
+    action: ReportedAction = "convert",
+    elapsed_seconds: float | None = None,
 ) -> dict[str, Any]:
     """The report of a run, ready for JSON: failures first, then by name.
 
     Of several outcomes of one table the last one counts. ``run`` is shown as it is, such as its ``dag_id``,
     ``run_id``, ``started`` and ``ended``. Files, bytes and rows are those of the tables that are what the action is run
-    for: Delta tables now, or convertible.
+    for: Delta tables now, or convertible. ``elapsed_seconds`` is the time since the run started; ``seconds`` in the
+    totals is the work of all tables, which ran side by side.
     """
     by_table = {outcome.table: outcome for outcome in outcomes}
     tables = sorted(by_table.values(), key=lambda outcome: (outcome.status not in FAILURES, outcome.table))
@@ -260,10 +268,12 @@ def build_report(
         "totals": {
             "tables": len(tables),
             "by_status": {status: counts[status] for status in STATUSES},
+            "empty": sum(outcome.is_empty for outcome in tables),
             "files": sum(outcome.file_count for outcome in done),
             "bytes": sum(outcome.byte_count for outcome in done),
             "rows": sum(outcome.row_count or 0 for outcome in done),
             "seconds": round(sum(outcome.duration_seconds for outcome in tables), 3),
+            "elapsed_seconds": None if elapsed_seconds is None else round(elapsed_seconds, 3),
         },
         "tables": [outcome.to_dict() for outcome in tables],
     }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_hive_to_delta.report import DONE, FAILURES, GOALS, STATUSES
 
@@ -111,7 +111,10 @@ def _headline(report: Mapping[str, Any]) -> Iterator[str]:
         verdict = f"No table failed. {done:,} of {_tables(total)} {goal}."
     else:
         verdict = f"Every table is {goal}: {done:,} of {total:,}."
-    yield f'<p class="verdict {"bad" if failed else "good"}">{verdict}</p>\n'
+    yield f'<p class="verdict {"bad" if failed or not total else "good"}">{verdict}</p>\n'
+    if empty := report["totals"]["empty"]:
+        what = "One of them has" if empty == 1 else f"{empty:,} of them have"
+        yield f'<p class="verdict warning">{what} nothing at the location: an empty table, or a wrong location.</p>\n'
     if report["run"]:
         pairs = (f"<div><dt>{_label(n)}</dt><dd>{escape(str(v))}</dd></div>" for n, v in report["run"].items())
         yield f"<dl>{''.join(pairs)}</dl>\n"
@@ -126,13 +129,17 @@ def _cards(report: Mapping[str, Any]) -> Iterator[str]:
     _, name, detail = _GOALS[report["action"]]
     rows = f"{totals['rows']:,}{' or more' if uncounted else ''}"
     copied = ", none copied" if report["action"] in ("convert", "plan") else ""
+    elapsed = totals["elapsed_seconds"]
+    measured = report["action"] not in ("rollback", "cut_over")
     cards = [
         ("Tables", f"{totals['tables']:,}", "found in this run", ""),
         (name, f"{sum(counts[status] for status in goals):,}", detail, "ok"),
         ("Failed", f"{failed:,}", "or did not run", "bad" if failed else ""),
-        ("Files", _short(totals["files"]), f"{totals['files']:,}{copied}", ""),
-        ("Data", _bytes(totals["bytes"]), f"{totals['bytes']:,} bytes", ""),
+        *([("Empty", f"{totals['empty']:,}", "nothing at the location", "warning")] if totals["empty"] else []),
+        *([("Files", _short(totals["files"]), f"{totals['files']:,}{copied}", "")] if measured else []),
+        *([("Data", _bytes(totals["bytes"]), _count(totals["bytes"], "byte"), "")] if measured else []),
         *([("Rows", _short(totals["rows"]), rows, "")] if report["action"] in ("convert", "verify") else []),
+        *([("Elapsed", _seconds(elapsed), "from the start of the run", "")] if elapsed is not None else []),
         ("Work", _seconds(totals["seconds"]), "summed over the tables", ""),
     ]
     yield '<section aria-label="Totals">\n<ul class="cards">\n'
@@ -161,28 +168,26 @@ def _chart(tables: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     which += f" {_tables(len(measured))} with a size or a time"
     size, size_scale = _scale([table["byte_count"] for table in shown])
     time, time_scale = _scale([table["duration_seconds"] for table in shown])
-    height = 28 * len(shown) + 36
     yield '<section>\n<h2>Sizes and times</h2>\n<p class="hint">'
     yield f"{which}, the largest first. Each column has a scale of its own.</p>\n"
-    yield '<div class="scroll" role="group" tabindex="0" aria-label="Chart">'
-    yield f'<svg class="chart" viewBox="0 0 1120 {height}" role="img" aria-labelledby="chart-title chart-desc">\n'
-    yield '<title id="chart-title">Size and time per table</title>\n'
-    yield f'<desc id="chart-desc">{which}: one bar for its size and one for its time. '
-    yield "The same numbers are in the table that follows.</desc>\n"
-    yield f'<text class="axis" x="310" y="16">Size{size_scale}</text>'
-    yield f'<text class="axis" x="720" y="16">Time{time_scale}</text>\n'
-    for row, (table, wide, long) in enumerate(zip(shown, size, time, strict=True)):
-        y = 28 * row + 30
-        name, nbytes, seconds = table["table"], _bytes(table["byte_count"]), _seconds(table["duration_seconds"])
-        yield f"<g><title>{escape(name)}: {nbytes}, {seconds}</title>"
-        yield f'<text x="294" y="{y + 15}" text-anchor="end">{escape(_middle(name, 38))}</text>'
-        yield f'<rect class="track" x="310" y="{y + 2}" width="300" height="16" rx="3"/>'
-        yield f'<rect class="track" x="720" y="{y + 2}" width="300" height="16" rx="3"/>'
-        yield f'<rect class="size" x="310" y="{y + 2}" width="{300 * wide:.1f}" height="16" rx="3"/>'
-        yield f'<rect class="time" x="720" y="{y + 2}" width="{300 * long:.1f}" height="16" rx="3"/>'
-        yield f'<text class="value" x="618" y="{y + 15}">{nbytes}</text>'
-        yield f'<text class="value" x="1028" y="{y + 15}">{seconds}</text></g>\n'
-    yield "</svg></div>\n</section>\n"
+    yield '<div class="chart" role="table" aria-label="Size and time per table">\n<div role="row" class="axis">'
+    for name in ("Table", f"Size{size_scale}", f"Time{time_scale}"):
+        yield f'<span role="columnheader">{name}</span>'
+    yield "</div>\n"
+    for table, wide, long in zip(shown, size, time, strict=True):
+        name = table["table"]
+        yield f'<div role="row"><span role="rowheader" title="{escape(name)}">{_name(_middle(name, 60))}</span>'
+        yield _bar("size", wide, _bytes(table["byte_count"])) + _bar("time", long, _seconds(table["duration_seconds"]))
+        yield "</div>\n"
+    yield "</div>\n</section>\n"
+
+
+def _bar(kind: str, share: float, value: str) -> str:
+    # Widths are attributes of SVG: the page's policy allows no style of an element's own.
+    return (
+        f'<span role="cell"><svg aria-hidden="true"><rect class="track" width="100%" height="16" rx="3"/>'
+        f'<rect class="{kind}" width="{100 * share:.1f}%" height="16" rx="3"/></svg><b>{value}</b></span>'
+    )
 
 
 def _scale(values: Sequence[float]) -> tuple[list[float], str]:
@@ -204,35 +209,90 @@ def _table(tables: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield 'placeholder="name, status, error" autocomplete="off"></label> <output></output></p>\n'
     yield '<div class="scroll" role="group" tabindex="0" aria-labelledby="tables">\n<table>\n'
     yield "<caption>What became of each table: failures first, then by name</caption>\n<thead><tr>"
-    for name in ("Status", "Table", "Target", "Files", "Size", "Rows", "Time", "Error and what to do, notes"):
-        yield f'<th scope="col">{name}</th>'
-    yield "</tr></thead>\n<tbody>\n"
+    columns = [column for column in _COLUMNS if column.always or any(map(column.cell, tables))]
+    for column in columns:
+        yield f'<th scope="col" class="{column.css}">{column.name}</th>'
+    yield '<th scope="col">Error and what to do, notes</th></tr></thead>\n<tbody>\n'
     for table in tables:
-        yield f'<tr><td>{_pill(table["status"])}<th scope="row">{_name(table["table"])}'
-        yield _small(_clip(table["location"], limit))
-        version = [] if table["version"] is None else [f"version {table['version']}"]
-        yield f"<td>{_name(table['target_table'])}{_small(', '.join([*version, *table['features']]))}"
-        yield from _measures(table)
-        yield "<td>"
-        if table["error"]:
-            yield f'<p class="error">{escape(_clip(table["error"], limit))}</p>'
-        if table["advice"]:
-            yield f'<p class="advice"><b>What to do</b> {escape(_clip(table["advice"], limit))}</p>'
-        if table["notes"]:
-            yield f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in _first(table['notes'], limit))}</ul>"
-        yield "</tr>\n"
+        yield "<tr>"
+        for column in columns:
+            yield column.start + column.cell(table)
+        yield f"<td>{''.join(_remarks(table, limit))}</tr>\n"
     yield "</tbody>\n</table>\n</div>\n</section>\n"
 
 
-def _measures(table: Mapping[str, Any]) -> Iterator[str]:
-    """The cells of files, bytes, rows and time; empty where a table did not get so far, or nobody counted."""
-    files, size, rows, time = (table[key] for key in ("file_count", "byte_count", "row_count", "duration_seconds"))
-    measured = table["status"] in _MEASURED
-    yield f"<td>{files:,}" if files or measured else "<td>"
-    yield f'<td><data value="{size}" title="{size:,} bytes">{_bytes(size)}</data>' if size or measured else "<td>"
+class _Column(NamedTuple):
+    """A column of the table of tables. One whose every cell is empty is left out, unless it is always shown."""
+
+    name: str
+    cell: Callable[[Mapping[str, Any]], str]
+    #: ``number`` for a column that is sorted by number and aligned to the right.
+    css: str = ""
+    always: bool = False
+
+    @property
+    def start(self) -> str:
+        """The tag that begins a cell; without its end, for the page may have tens of thousands of them."""
+        if "number" in self.css:
+            return f"<td class={self.name.lower()}>"
+        return '<th scope="row">' if self.name == "Table" else "<td>"
+
+
+def _status_cell(table: Mapping[str, Any]) -> str:
+    return _pill(table["status"]) + (' <span class="pill empty">Empty</span>' if table["is_empty"] else "")
+
+
+def _table_cell(table: Mapping[str, Any]) -> str:
+    return _name(table["table"]) + _small(_clip(table["location"], 1_000))
+
+
+def _target_cell(table: Mapping[str, Any]) -> str:
+    version = [] if table["version"] is None else [f"version {table['version']}"]
+    return _name(table["target_table"]) + _small(", ".join([*version, *table["features"]]))
+
+
+def _files_cell(table: Mapping[str, Any]) -> str:
+    files = table["file_count"]
+    return f"{files:,}" if files or table["status"] in _MEASURED else ""
+
+
+def _size_cell(table: Mapping[str, Any]) -> str:
+    size = table["byte_count"]
+    if not size and table["status"] not in _MEASURED:
+        return ""
+    return f'<data value="{size}" title="{_count(size, "byte")}">{_bytes(size)}</data>'
+
+
+def _rows_cell(table: Mapping[str, Any]) -> str:
+    rows = table["row_count"]
     unknown = '<data value="-1">unknown</data>' if table["status"] in _COUNTED else ""
-    yield f"<td>{unknown if rows is None else format(rows, ',')}"
-    yield f'<td><data value="{time}">{_seconds(time)}</data>' if time else "<td>"
+    return unknown if rows is None else f"{rows:,}"
+
+
+def _time_cell(table: Mapping[str, Any]) -> str:
+    time = table["duration_seconds"]
+    return f'<data value="{time}">{_seconds(time)}</data>' if time else ""
+
+
+_COLUMNS = (
+    _Column("Status", _status_cell, "status", always=True),
+    _Column("Table", _table_cell, "name", always=True),
+    _Column("Target", _target_cell, "target"),
+    _Column("Files", _files_cell, "number files"),
+    _Column("Size", _size_cell, "number size"),
+    _Column("Rows", _rows_cell, "number rows"),
+    _Column("Time", _time_cell, "number time"),
+)
+
+
+def _remarks(table: Mapping[str, Any], limit: int) -> Iterator[str]:
+    """The error of a table, what to do about it, and its notes."""
+    if table["error"]:
+        yield f"<p class=error>{escape(_clip(table['error'], limit))}"
+    if table["advice"]:
+        yield f"<p class=advice><b>What to do</b> {escape(_clip(table['advice'], limit))}"
+    if table["notes"]:
+        yield f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in _first(table['notes'], limit))}</ul>"
 
 
 def _first(notes: Sequence[str], limit: int) -> list[str]:
@@ -263,7 +323,11 @@ def _label(name: str) -> str:
 
 
 def _tables(number: int) -> str:
-    return f"{number:,} table{'' if number == 1 else 's'}"
+    return _count(number, "table")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _clip(text: str, limit: int) -> str:
@@ -299,8 +363,6 @@ def _seconds(seconds: float) -> str:
     return f"{hours:,} h {minutes:02} min" if hours else f"{minutes} min {left:02} s"
 
 
-# Of the columns of the table, in percent; the last one takes what is left.
-_WIDTHS = (11.5, 19.5, 15.5, 5.5, 7, 10, 7.5)
 _STYLE = """
 :root { color-scheme: light dark; --page: #f4f6f9; --card: #fff; --text: #17202e; --dim: #5a6679; --line: #e1e6ee;
   --track: #edf1f6; --size: #2f6fde; --time: #cf7a10; --converted: #14754a; --already_delta: #2860c8;
@@ -317,6 +379,7 @@ h1 { margin: 0 0 8px; font-size: 30px; line-height: 1.2; letter-spacing: -.02em;
 h2 { margin: 0 0 4px; font-size: 18px; letter-spacing: -.01em; }
 .verdict { margin: 0 0 16px; font-size: 17px; font-weight: 600; }
 .verdict.bad, .cards .bad strong { color: var(--failed); }
+.verdict.warning, .cards .warning strong { color: var(--refused); } .empty { --tone: var(--refused); }
 .verdict.good, .cards .ok strong { color: var(--converted); }
 dl { display: flex; flex-wrap: wrap; gap: 6px 32px; margin: 0 0 24px; }
 dt { color: var(--dim); font-size: 12px; } dt::first-letter { text-transform: uppercase; }
@@ -338,8 +401,12 @@ small { color: var(--dim); font-size: 12px; overflow-wrap: anywhere; }
 .pill::before { content: ""; width: 8px; height: 8px; border-radius: 4px; background: var(--tone); }
 @STATUSES@
 .scroll { overflow-x: auto; } .scroll:focus-visible, button:focus-visible { outline: 2px solid var(--size); }
-.chart { display: block; width: 100%; min-width: 880px; font-size: 13px; fill: var(--text); }
-.chart .axis { font-weight: 600; } .chart .value { fill: var(--dim); font-variant-numeric: tabular-nums; }
+.chart { font-size: 13px; }
+.chart > div { display: grid; grid-template-columns: minmax(0, 5fr) repeat(2, minmax(0, 6fr)); gap: 4px 20px;
+  padding: 4px 0; align-items: center; overflow-wrap: anywhere; } .chart .axis { font-weight: 600; }
+.chart [role=cell] { display: flex; gap: 10px; align-items: center; min-width: 0; }
+.chart svg { flex: 1; width: 0; height: 16px; }
+.chart b { width: 6.5em; font-weight: 400; color: var(--dim); font-variant-numeric: tabular-nums; }
 .chart .track { fill: var(--track); } .chart .size { fill: var(--size); } .chart .time { fill: var(--time); }
 .filter { margin: 8px 0; } .filter output { color: var(--dim); font-size: 13px; margin-left: 8px; }
 .filter input { font: inherit; width: min(340px, 60vw); padding: 6px 12px; margin-left: 6px; color: inherit;
@@ -349,22 +416,35 @@ caption { text-align: left; padding-bottom: 10px; }
 td, th { padding: 10px 12px; text-align: left; vertical-align: top; border-top: 1px solid var(--line); }
 thead th { border: 0; color: var(--dim); font-size: 12px; font-weight: 600;
   white-space: nowrap; vertical-align: bottom; }
-@WIDTHS@
+/* A browser lays out ten thousand rows much faster when the widths are given. */
+.status { width: 11.5%; } .name { width: 19.5%; } .target { width: 15.5%; } .number { width: 7.2%; }
+.files { width: 5.5%; } .rows { width: 10%; }
 tbody { overflow-wrap: anywhere; }
 tbody th { font-weight: 600; } tbody small { display: block; font-weight: 400; }
-:is(td, th):is(:nth-child(4), :nth-child(5), :nth-child(6), :nth-child(7)) { text-align: right; white-space: nowrap;
+td:is(.files, .size, .rows, .time), .number { text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; }
 td p, td ul { margin: 0 0 6px; } td ul { padding-left: 18px; color: var(--dim); } td :last-child { margin-bottom: 0; }
 .error { white-space: pre-line; } .advice { padding-left: 10px; border-left: 3px solid var(--line); color: var(--dim); }
 .advice b { color: var(--text); } tbody tr:hover { background: color-mix(in srgb, var(--size) 4%, var(--card)); }
 th button { all: unset; cursor: pointer; } th[aria-sort] button { color: var(--text); }
 th[aria-sort=ascending] button::after { content: " ↑"; } th[aria-sort=descending] button::after { content: " ↓"; }
+@media screen and (max-width: 760px) {
+  body { padding: 20px 12px 40px; } section { padding: 16px 14px; border-radius: 10px; } h1 { font-size: 24px; }
+  .cards { grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); gap: 14px 16px; }
+  .chart .axis { display: none; } .chart > div { grid-template-columns: minmax(0, 1fr); padding: 8px 0; }
+  table { min-width: 0; } table, caption, tbody, tr, td, tbody th { display: block; width: 100%; }
+  thead { display: none; } tr { padding: 12px 0; border-top: 1px solid var(--line); }
+  tbody :is(td, th, td:is(.files, .size, .rows, .time)) { padding: 2px 0; border: 0; text-align: left;
+    white-space: normal; width: 100%; }
+  tbody .files:not(:empty)::before { content: "Files: "; } tbody .size:not(:empty)::before { content: "Size: "; }
+  tbody .rows:not(:empty)::before { content: "Rows: "; } tbody .time:not(:empty)::before { content: "Time: "; }
+  tbody :is(td, th):empty { display: none; } }
 @page { size: landscape; margin: 12mm; }
 @media print { body { max-width: none; padding: 0; font-size: 11px; background: #fff; } .filter { display: none; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } section { padding: 10px 0; border: 0; }
-  table, .chart { min-width: 0; } table, .pill, thead th { font-size: 10px; } tbody small { font-size: 9px; }
+  table { min-width: 0; } table, .pill, thead th { font-size: 10px; } tbody small { font-size: 9px; }
   .cards { grid-template-columns: repeat(7, auto); } .cards strong { font-size: 18px; } .cards small { font-size: 9px; }
-  td, th { padding: 4px 6px; } tr, .chart g { break-inside: avoid; } .scroll { overflow: visible; } }
+  td, th { padding: 4px 6px; } tr, .chart > div { break-inside: avoid; } .scroll { overflow: visible; } }
 """
 _STYLE = _STYLE.replace(
     "@STATUSES@",
@@ -372,10 +452,6 @@ _STYLE = _STYLE.replace(
         f".{status} {{ --tone: var(--{_TONES.get(status, status)}); fill: var(--{_TONES.get(status, status)}); }}"
         for status in STATUSES
     ),
-).replace(
-    # A browser lays out ten thousand rows much faster when the widths are given.
-    "@WIDTHS@",
-    "\n".join(f"th:nth-child({i}) {{ width: {width}%; }}" for i, width in enumerate(_WIDTHS, start=1)),
 )
 
 # Sorting and filtering are extras: without the script the page shows all of the report.
@@ -394,7 +470,7 @@ _SCRIPT = """
   const number = cell => Number(cell.firstElementChild?.value ?? (cell.textContent.replaceAll(",", "") || -1));
   const words = new Intl.Collator("en", { numeric: true });
   document.querySelectorAll("thead th").forEach((head, column, heads) => {
-    const button = document.createElement("button"), numeric = column > 2 && column < 7;
+    const button = document.createElement("button"), numeric = head.classList.contains("number");
     button.type = "button";
     button.append(...head.childNodes);
     head.append(button);

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow.sdk import ObjectStoragePath
 
@@ -44,6 +46,26 @@ def address(path: ObjectStoragePath) -> str:
     return (
         f"{path.protocol}://{path.bucket}/{path.key.lstrip('/')}" if path.bucket else f"{path.protocol}://{path.path}"
     )
+
+
+def browser_address(path: ObjectStoragePath) -> str:
+    """Where a person finds a file: in the console of AWS or Google, which ask who it is, or its plain address.
+
+    A presigned address is none: whoever sees it could read the file, and it would be kept in an XCom.
+    """
+    if path.protocol == "gs":
+        return f"https://storage.cloud.google.com/{path.bucket}/{quote(path.key.lstrip('/'))}"
+    elsewhere = any(os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
+    if path.protocol not in ("s3", "s3a") or elsewhere or getattr(path.fs, "endpoint_url", None):
+        return address(path)
+    settings: dict[str, Any] = getattr(path.fs, "client_kwargs", None) or {}
+    region = str(settings.get("region_name") or os.environ.get("AWS_DEFAULT_REGION") or "")
+    domain = next((domain for start, domain in _CONSOLES.items() if region.startswith(start)), "aws.amazon.com")
+    return f"https://console.{domain}/s3/object/{path.bucket}?prefix={quote(path.key.lstrip('/'), safe='')}"
+
+
+#: The consoles of the other partitions of AWS, by how the names of their regions begin.
+_CONSOLES = {"cn-": "amazonaws.cn", "us-gov-": "amazonaws-us-gov.com"}
 
 
 def check_root(root: str | None, argument: str = "staging") -> None:

@@ -12,7 +12,14 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from airflow_hive_to_delta import ConversionOptions, DatabricksListing, UCDiscovery, convert, convert_table
+from airflow_hive_to_delta import (
+    ConversionOptions,
+    DatabricksListing,
+    UCDiscovery,
+    convert,
+    convert_table,
+    plan_migration,
+)
 from airflow_hive_to_delta.core.models import ALREADY_DELTA
 from tests.oracle import assert_same, delta_at
 from tests.tables import convert_folder, files_of, snapshot, write_parquet
@@ -478,3 +485,15 @@ def test_a_converted_table_takes_writes(spark, tmp_path):
     spark.createDataFrame([(3, 2)], "id long, p int").write.format("delta").mode("append").save(str(root))
     spark.sql(f"DELETE FROM delta.`{root}` WHERE id = 1")
     assert sorted(map(tuple, delta_at(spark, root).collect())) == [(2, 1), (3, 2)]
+
+
+def test_a_managed_table_says_what_dropping_it_does_and_what_to_do(spark, database):
+    spark.sql(f"CREATE TABLE {database}.t (id INT) STORED AS PARQUET")
+    spark.sql(f"INSERT INTO {database}.t VALUES (1), (2)")
+    discovery = UCDiscovery(allow=[f"spark_catalog.{database}.*"])
+    notes = [convert(spark, discovery, DatabricksListing(), None, None, progress=False)[0].notes for _ in range(2)]
+    (plan,) = plan_migration(spark, discovery, DatabricksListing(), progress=False)
+    assert plan.notes == notes[0] == notes[1]
+    (note,) = plan.notes
+    assert note.startswith(f"spark_catalog.{database}.t is a managed table: Hive and Spark delete its files")
+    assert note.endswith(f"in Hive run ALTER TABLE `{database}`.`t` SET TBLPROPERTIES ('EXTERNAL'='TRUE')")

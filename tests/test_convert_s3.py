@@ -18,7 +18,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from moto.s3.responses import S3Response
 
-from airflow_hive_to_delta import DatabricksListing, Listing, S3Listing
+from airflow_hive_to_delta import DatabricksListing, Listing, S3Listing, create_summary
 from airflow_hive_to_delta.core import aws
 from airflow_hive_to_delta.core.models import ALREADY_DELTA
 from tests.conftest import REGION
@@ -208,8 +208,15 @@ def test_rule_44_an_empty_table_has_its_schema_and_no_files(lake: Lake) -> None:
     columns = {"id": "bigint", "s": "struct<A:decimal(10,2),B:array<map<string,int>>>", "c": "char(3)"}
     original = lake.table(columns, {"day": "date"}, comment="nothing yet", comments={"day": "of the sale"})
     lake.s3.put_object(Bucket=lake.bucket, Key="t/day=2020-01-01/orphan", Body=b"not even Parquet")
+    refused = lake.convert(refuse_empty=True)
+    assert (refused.success, refused.retryable) == (False, False)
+    assert "has no data file at" in (refused.error or "")
     result = lake.convert()
     assert (result.status, result.file_count, result.row_count) == ("converted", 0, 0)
+    assert result.is_empty
+    assert "Nothing is at the location of" in result.notes[0]
+    assert lake.convert().is_empty, "also when it was converted before"
+    assert "Nothing is at the location of" in str(create_summary([result]))
     assert [next(iter(action)) for action in commit_of(lake)] == ["commitInfo", "protocol", "metaData"]
     delta = delta_at(lake.spark, lake.location())
     assert delta.schema.simpleString() == original.schema.simpleString()

@@ -57,6 +57,12 @@ def table(lake: Lake) -> TableInfo:
     return discovered(lake)
 
 
+def lake_input(lake: Lake) -> dict[str, Any]:
+    """The definition in the form that Glue takes back."""
+    found = definition(lake)
+    return {field: found[field] for field in (*DEFINITION, "StorageDescriptor")}
+
+
 def discovered(lake: Lake) -> TableInfo:
     (found,) = GlueDiscovery(lake.database).discover()
     return found
@@ -103,6 +109,15 @@ def test_one_name_is_delta_and_then_the_old_table_again(lake: Lake, table: Table
         assert (undone.restored, undone.dropped, undone.notes) == ([table.qualified_name], [], [])
         assert (definition(lake), partitions(lake)) == (old, places)
         assert lake.convert().status == "converted"
+
+
+def test_a_managed_table_is_external_after_its_cut_over(lake: Lake, table: TableInfo) -> None:
+    managed = {**lake_input(lake), "TableType": "MANAGED_TABLE"}
+    managed["Parameters"] = {k: v for k, v in managed["Parameters"].items() if k != "EXTERNAL"}
+    lake.glue.update_table(DatabaseName=lake.database, TableInput=managed)
+    assert "is a managed table" in lake.convert().notes[0]
+    cut_over_table(lake.spark, discovered(lake))
+    assert (definition(lake)["TableType"], definition(lake)["Parameters"]["EXTERNAL"]) == ("EXTERNAL_TABLE", "TRUE")
 
 
 def test_a_cut_over_name_that_was_registered_too_is_restored_and_not_dropped(lake: Lake, table: TableInfo) -> None:

@@ -231,10 +231,18 @@ def test_a_file_that_is_listed_twice_is_refused_as_the_conversion_refuses_it(
     assert plan.error == result.error
 
 
-def test_an_empty_table_is_convertible(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_table_is_convertible_and_stands_out(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
-    (plan,) = plan_of(spark, table_at(tmp_path / "t", {"id": "bigint"}, partition_keys=["p"]))
+    table = table_at(tmp_path / "t", {"id": "bigint"}, partition_keys=["p"])
+    (plan,) = plan_of(spark, table)
     assert (plan.status, plan.file_count, plan.byte_count, plan.partition_count) == ("convertible", 0, 0, 0)
+    assert plan.is_empty
+    assert plan.notes == [
+        f"Nothing is at the location of {table.qualified_name}: it is an empty table, or the location is wrong"
+    ]
+    (refused,) = plan_of(spark, table, refuse_empty=True)
+    assert (refused.status, refused.retryable) == ("refused", False)
+    assert f"has no data file at {tmp_path / 't'}, and refuse_empty is set" in (refused.error or "")
 
 
 def test_options_decide_as_they_do_in_the_conversion(spark: SparkSession, tmp_path: Path) -> None:

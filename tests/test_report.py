@@ -84,10 +84,12 @@ def test_totals_are_of_the_tables_that_are_delta_now_and_times_of_all() -> None:
     assert totals == {
         "tables": 9,
         "by_status": {**dict.fromkeys(STATUSES, 0), **dict.fromkeys(CONVERSION, 1), "converted": 2, "failed": 2},
+        "empty": 0,
         "files": 1_238,
         "bytes": 5_010_080_000,
         "rows": 42_000_970,
         "seconds": 71.5,
+        "elapsed_seconds": None,
     }
 
 
@@ -107,7 +109,7 @@ def test_the_report_and_its_outcomes_come_back_from_json() -> None:
 def test_a_run_without_tables_has_a_report_and_a_page() -> None:
     empty = build_report([], title="Nothing", run={})
     assert empty["totals"]["tables"] == 0
-    assert "The run found no table" in render_html(empty)
+    assert '<p class="verdict bad">The run found no table.</p>' in render_html(empty)
 
 
 def test_an_outcome_takes_over_a_conversion_result() -> None:
@@ -422,11 +424,11 @@ class Browser:
         assert "error" not in answer, answer
         return answer["result"]
 
-    def open(self, page: Path, scheme: str = "light") -> None:
+    def open(self, page: Path, scheme: str = "light", width: int = 1440) -> None:
         """Load a page from a file, and wait until it and all that it asked for is there or has failed."""
         self._events.clear()
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.call("Emulation.setDeviceMetricsOverride", width=1440, height=900, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.call("Page.navigate", url=page.as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self._events):
             self._events.append(self._read())
@@ -515,7 +517,7 @@ def drawn(browser: Browser, names: list[str]) -> dict[str, int]:
 def test_a_browser_draws_the_chart_and_every_status(browser: Browser, page: Path, scheme: str) -> None:
     browser.open(page, scheme)
     pixels = drawn(browser, ["size", "time", *CONVERSION])
-    assert min(pixels["size"], pixels["time"]) > 5_000, "bars, of which the longest has 300 by 16 units"
+    assert min(pixels["size"], pixels["time"]) > 5_000, "bars, of which the longest is some 400 pixels wide"
     # A dot in the legend, a dot in each row, and a part of the bar above them.
     assert {status: count for status, count in pixels.items() if count < 500} == {}
     browser.evaluate("document.querySelectorAll('.chart, .pill, .share').forEach(element => element.remove())")
@@ -606,3 +608,44 @@ def test_without_its_script_the_page_shows_all_of_the_report(browser: Browser, p
         assert drawn(browser, ["size"])["size"] > 5_000
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_a_phone_shows_errors_and_bars_without_scrolling_sideways(browser: Browser, page: Path) -> None:
+    browser.open(page, width=390)
+    assert browser.evaluate("document.documentElement.scrollWidth") == 390
+    inside = "element => { const box = element.getBoundingClientRect(); return box.left >= 0 && box.right <= 390; }"
+    for shown in (".error", ".advice", ".chart .track", ".chart b", "tbody th", ".pill"):
+        assert browser.evaluate(f"[...document.querySelectorAll('{shown}')].every({inside})"), shown
+    assert browser.evaluate("[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
+    assert min(drawn(browser, ["size", "time"]).values()) > 5_000
+
+
+def test_columns_that_an_action_leaves_empty_are_left_out(browser: Browser, page: Path) -> None:
+    rolled_back = TableOutcome("d.t", "rolled_back", duration_seconds=1.0, notes=["The log lies elsewhere now"])
+    made = build_report([rolled_back], title="", run={}, action="rollback", elapsed_seconds=3_725.0)
+    page.write_text(render_html(made))
+    browser.open(page)
+    heads = browser.evaluate("[...document.querySelectorAll('thead th')].map(head => head.innerText)")
+    assert heads == ["Status", "Table", "Time", "Error and what to do, notes"]
+    cards = browser.evaluate("[...document.querySelectorAll('.cards li')].map(card => card.innerText.split('\\n'))")
+    assert [card[:2] for card in cards] == [
+        ["Tables", "1"],
+        ["In Hive", "1"],
+        ["Failed", "0"],
+        ["Elapsed", "1 h 02 min"],
+        ["Work", "1.0 s"],
+    ]
+
+
+def test_a_table_with_nothing_at_its_location_stands_out(browser: Browser, page: Path) -> None:
+    empty = TableOutcome("d.empty", "converted", is_empty=True, notes=["Nothing is at the location of d.empty"])
+    made = build_report([empty, TableOutcome("d.full", "converted", file_count=1)], title="", run={})
+    page.write_text(render_html(made))
+    browser.open(page)
+    assert made["totals"]["empty"] == 1
+    verdicts = browser.evaluate("[...document.querySelectorAll('.verdict')].map(verdict => verdict.innerText)")
+    assert verdicts[1] == "One of them has nothing at the location: an empty table, or a wrong location."
+    assert browser.evaluate("document.querySelector('tr:has(.empty) th').innerText") == "d.empty"
+    colour = "getComputedStyle(document.querySelector('{}')).color"
+    shown = [browser.evaluate(colour.format(x)) for x in (".empty", ".verdict.warning", ".cards .warning strong")]
+    assert len(set(shown)) == 1

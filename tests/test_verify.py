@@ -139,12 +139,15 @@ def test_an_equal_table_passes_and_is_counted(spark: SparkSession, tmp_path: Pat
     assert verified(spark, table).file_count == 2
 
 
-def test_an_empty_table_passes(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_table_passes_and_says_that_there_was_nothing_to_compare(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     table = folder_table(tmp_path / "t", {"p": "int"}, columns=[{"Name": "id", "Type": "int"}])
     converted(spark, table)
     result = verified(spark, table)
     assert (result.file_count, result.byte_count, result.row_count, result.partition_count) == (0, 0, 0, 0)
+    assert result.is_empty
+    assert result.notes[0].startswith("There was nothing to compare")
+    assert "nothing to compare" in str(result)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from airflow_hive_to_delta.core import catalog, delta_log, log_actions
 from airflow_hive_to_delta.core.checkpoint import write_checkpoint
 from airflow_hive_to_delta.core.entries import write_actions, write_adds
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, UnsupportedTableError
-from airflow_hive_to_delta.core.examine import checked_log, checked_root, examined, partition_types_of
+from airflow_hive_to_delta.core.examine import checked_log, checked_root, examined, partition_types_of, table_notes
 from airflow_hive_to_delta.core.listing import Listing, check_files_df, files_as_df
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ConversionResult, TableInfo
 from airflow_hive_to_delta.core.parallel import Progress, run_parallel
@@ -186,6 +186,7 @@ def _convert_files(
         status="converted",
         file_count=described.file_count,
         byte_count=described.byte_count,
+        is_empty=not described.file_count,
         row_count=rows,
         location=str(root),
         delta_log_location=str(delta_log.log_folder(root)),
@@ -208,7 +209,7 @@ def _finish_existing(
 ) -> ConversionResult:
     """A table that has a log: finish what an earlier run of ours left undone, and leave everybody else's alone."""
     logger.info("%s: %s", table.qualified_name, ALREADY_DELTA)
-    notes = []
+    notes = table_notes(table)
     made = False
     same_table = state.ours and state.catalog_table in (None, table.qualified_name)
     if same_table:
@@ -233,6 +234,7 @@ def _finish_existing(
         success=True,
         status="registered" if made else "already_delta",
         file_count=state.file_count or 0,
+        is_empty=same_table and state.version == 0 and state.file_count == 0,
         location=str(root),
         delta_log_location=str(delta_log.log_folder(root)),
         version=state.version,

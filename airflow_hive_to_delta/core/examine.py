@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core import delta_log, log_actions
 from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files
-from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, UnsupportedTableError
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError, SchemaError, UnsupportedTableError
 from airflow_hive_to_delta.core.partitions import check_zone, is_partition_type
-from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location
+from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location, redacted
 from airflow_hive_to_delta.core.schema import build_delta_schema_from_glue, parse_hive_type, struct_of
 from airflow_hive_to_delta.core.schema_merge import Evidence, TableSchema, resolve
 
@@ -104,6 +104,11 @@ def examine(
     :param declared: the table's :func:`declared_schema`.
     :raises SchemaError: the catalog and the files do not fit together; :func:`schema_conflicts` tells all of it.
     """
+    if options.refuse_empty and not described.file_count:
+        raise MissingError(
+            f"{table.qualified_name} has no data file at {redacted(table.location)}, and refuse_empty is set. Correct "
+            "its location, or pass ConversionOptions(refuse_empty=False) if it is an empty table"
+        )
     schema = resolved(described.evidence, declared, partition_types, options)
     configuration = _configuration(schema, options)
     return Examined(
@@ -114,8 +119,23 @@ def examine(
         metadata=log_actions.metadata_action(
             schema.schema, list(partition_types), configuration=configuration, description=table.comment
         ),
-        notes=[*schema.notes, *_notes(described, partition_types, options)],
+        notes=[*table_notes(table), *schema.notes, *_notes(table, described, partition_types, options)],
     )
+
+
+def table_notes(table: TableInfo) -> list[str]:
+    """What the owner of a table should know before it becomes a Delta table, whatever its files are."""
+    if not table.is_managed:
+        return []
+    how = (
+        "in Glue set its TableType to EXTERNAL_TABLE and its parameter EXTERNAL to TRUE"
+        if table.source == "glue"
+        else f"in Hive run ALTER TABLE `{table.database}`.`{table.name}` SET TBLPROPERTIES ('EXTERNAL'='TRUE')"
+    )
+    return [
+        f"{table.qualified_name} is a managed table: Hive and Spark delete its files, which are the Delta table's too, "
+        f"when somebody drops it. Make it external first: {how}"
+    ]
 
 
 def schema_conflicts(
@@ -183,8 +203,15 @@ def _configuration(schema: TableSchema, options: ConversionOptions) -> dict[str,
     return {**options.properties, **schema.configuration}
 
 
-def _notes(described: DescribedFiles, partition_types: Mapping[str, str], options: ConversionOptions) -> list[str]:
+def _notes(
+    table: TableInfo, described: DescribedFiles, partition_types: Mapping[str, str], options: ConversionOptions
+) -> list[str]:
     notes = []
+    if not described.file_count:
+        # Object stores cannot tell an empty folder from one that is gone (rule 44).
+        notes.append(
+            f"Nothing is at the location of {table.qualified_name}: it is an empty table, or the location is wrong"
+        )
     if described.absolute_count:
         notes.append(
             f"{described.absolute_count} of {described.file_count} files lie outside the table's location, so the log "

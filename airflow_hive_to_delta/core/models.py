@@ -63,6 +63,11 @@ class TableInfo(_Document):
     def qualified_name(self) -> str:
         return ".".join(part for part in (self.catalog, self.database, self.name) if part)
 
+    @property
+    def is_managed(self) -> bool:
+        """Whether Hive or Spark delete the files of this table when somebody drops it."""
+        return (self.table_type or "").upper() in ("MANAGED", "MANAGED_TABLE")
+
     def why_refused(self, options: ConversionOptions) -> str | None:
         """The reason this table is not converted, given what the options allow."""
         if self.refusal:
@@ -120,6 +125,8 @@ class ConversionOptions(_Document):
     allow_undeclared_partitions: bool = False
     #: Accept partitions whose location does not exist: they hold no files.
     allow_missing_partitions: bool = False
+    #: Refuse a table without any data file, whose location may be wrong; by default it becomes an empty Delta table.
+    refuse_empty: bool = False
     #: Accept losing the bucketing of a bucketed table.
     allow_bucketed: bool = False
     #: Places that tables and partitions may lie under; empty: anywhere (rule 52).
@@ -196,6 +203,8 @@ class ConversionResult(_Document):
     #: Whether trying again may help; None when there was no error.
     retryable: bool | None = None
     duration_seconds: float = 0.0
+    #: Whether no data file was found: the table is empty, or its location is wrong.
+    is_empty: bool = False
 
     def __str__(self) -> str:
         target = self.target_table or self.location
@@ -269,6 +278,8 @@ class TablePlan(_Document):
     #: Whether trying again may help; None when there was no error.
     retryable: bool | None = None
     duration_seconds: float = 0.0
+    #: Whether no data file was found: the table is empty, or its location is wrong.
+    is_empty: bool = False
 
     def __str__(self) -> str:
         if self.error:
@@ -313,10 +324,14 @@ class VerifyResult(_Document):
     error: str | None = None
     retryable: bool | None = None
     duration_seconds: float = 0.0
+    #: Whether there was nothing to compare: neither side has a file with rows.
+    is_empty: bool = False
 
     def __str__(self) -> str:
         if self.error is not None:
             return f"{self.source_table}: failed: {self.error}"
+        if self.success and self.is_empty:
+            return f"{self.source_table}: nothing to compare at version {self.version}: neither side has a row"
         found = "equal to the original" if self.success else f"{self.mismatch_count} differences from the original"
         rows = "" if self.row_count is None else f", {self.row_count} rows"
         files = f"{self.file_count} files, {self.byte_count} bytes{rows}"

@@ -59,6 +59,8 @@ class ConversionSummary:
     byte_count: int = 0
     #: Rows of the tables converted in this run with statistics.
     row_count: int = 0
+    #: Tables without any data file: empty ones, or such with a wrong location.
+    empty: list[str] = field(default_factory=list)
     #: Table to error, of every table that did not succeed.
     errors: dict[str, str] = field(default_factory=dict)
     #: Of these, the ones that another try may help.
@@ -68,6 +70,8 @@ class ConversionSummary:
 
     def __str__(self) -> str:
         lines = [f"{self.succeeded} of {self.total} tables done, {self.file_count} files, {self.byte_count} bytes"]
+        if self.empty:
+            lines.append(f"Nothing is at the location of {', '.join(self.empty)}: empty tables, or wrong locations")
         lines += [f"{table}: {error}" for table, error in self.errors.items()]
         return "\n".join(lines)
 
@@ -83,6 +87,8 @@ def create_summary(results: Sequence[ConversionResult]) -> ConversionSummary:
             summary.file_count += result.file_count
             summary.byte_count += result.byte_count
             summary.row_count += result.row_count or 0
+            if result.is_empty:
+                summary.empty.append(result.source_table)
         else:
             summary.failed += 1
             summary.errors[result.source_table] = result.error or ""

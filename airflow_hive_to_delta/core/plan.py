@@ -27,6 +27,7 @@ from airflow_hive_to_delta.core.examine import (
     examine,
     partition_types_of,
     schema_conflicts,
+    table_notes,
 )
 from airflow_hive_to_delta.core.listing import Listing, files_as_df
 from airflow_hive_to_delta.core.models import ConversionOptions, PlanStatus, TableInfo, TablePlan
@@ -85,7 +86,7 @@ def _plan_one(spark: SparkSession, table: TableInfo, listing: Listing, options: 
     state = checked_log(table, root, storage_for(root, spark, options))
     plan = TablePlan(table.qualified_name, "convertible", str(root))
     if state.exists:
-        return _of_existing(plan, state)
+        return _of_existing(plan, state, table_notes(table))
     declared = declared_schema(table)
     files = files_as_df(spark, listing, table, options)
     with describe_files(spark, files, root, partition_types, options) as described:
@@ -130,6 +131,7 @@ def _counted(plan: TablePlan, described: DescribedFiles, *, partitioned: bool) -
         plan,
         file_count=described.file_count,
         byte_count=described.byte_count,
+        is_empty=not described.file_count,
         partition_count=found.partitions if partitioned else 0,
         external_partition_count=found.external if partitioned else 0,
     )
@@ -154,11 +156,10 @@ def _unreadable_by(described: DescribedFiles, shown: Sequence[str], written: Seq
     return readers
 
 
-def _of_existing(plan: TablePlan, state: LogState) -> TablePlan:
+def _of_existing(plan: TablePlan, state: LogState, notes: list[str]) -> TablePlan:
     """The plan for a table that has a log: nothing is to be done, but for a registration that may be missing."""
-    notes = []
     if state.ours and state.catalog_table not in (None, plan.source_table):
-        notes.append(f"The log was made as {state.catalog_table}, at the same location")
+        notes = [*notes, f"The log was made as {state.catalog_table}, at the same location"]
     status: PlanStatus = "converted" if state.ours else "already_delta"
     return replace(plan, status=status, version=state.version, file_count=state.file_count or 0, notes=notes)
 

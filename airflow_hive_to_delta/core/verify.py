@@ -182,6 +182,12 @@ class _Comparison:
         )
         result.file_count, result.byte_count, result.row_count = totals.files, totals.bytes, totals.rows
         result.partition_count = totals.partitions if self.view.partitioning else 0
+        if not (totals.files or result.mismatch_count):
+            result.is_empty = True
+            result.notes.append(
+                "There was nothing to compare: neither the original nor the Delta table has a row. It is an empty "
+                "table, or its location is wrong"
+            )
         if totals.written_again and result.level == "counts":
             result.notes.append(
                 f"{totals.written_again} files were written again since they came into the log, with as many bytes and "

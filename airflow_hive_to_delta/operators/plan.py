@@ -11,7 +11,7 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.operators.list_files import ListsFiles
-from airflow_hive_to_delta.operators.report import about, flat, publish
+from airflow_hive_to_delta.operators.report import ReportLink, about, elapsed, flat, publish
 from airflow_hive_to_delta.operators.tables import Options, Table, check_count, failure, has_tries_left, options_dict
 from airflow_hive_to_delta.report import TableOutcome, build_report
 from airflow_hive_to_delta.staging import RunFolder
@@ -43,6 +43,9 @@ class PlanMigrationOperator(ListsFiles):
 
     template_fields: Sequence[str] = ("tables", "left_out", "options", "title", *ListsFiles.template_fields)
     untrusted_fields: Sequence[str] = ("tables", "left_out")
+    operator_extra_links = (*ListsFiles.operator_extra_links, ReportLink())
+    #: Where a person finds the page, once it is written.
+    report_page: str | None = None
     staging: str
     ui_color = "#e8f0fe"
 
@@ -73,11 +76,14 @@ class PlanMigrationOperator(ListsFiles):
             raise AirflowException("\n".join(f"{plan['source_table']}: {plan['error']}" for plan in failed))
         outcomes = [TableOutcome.from_dict(outcome) for outcome in flat(self.left_out)]
         outcomes += [TableOutcome.of_plan(plan) for plan in plans]
-        report = build_report(outcomes, title=self.title, run=about(context), action="plan")
+        report = build_report(
+            outcomes, title=self.title, run=about(context), action="plan", elapsed_seconds=elapsed(context)
+        )
         for table in report["tables"]:
             self.log.info("%-13s %s %s", table["status"], table["table"], table["error"] or "")
         folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id)
         pushed = publish(context, folder, "plan", report)
+        self.report_page = pushed["page"]
         return {name: pushed[name] for name in ("totals", "json", "html")}
 
     def _planned(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:

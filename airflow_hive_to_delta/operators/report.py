@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, BaseXCom, TriggerRule
+from airflow.sdk import BaseOperator, BaseOperatorLink, BaseXCom, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.operators.discover import LEFT_OUT
 from airflow_hive_to_delta.operators.tables import MAP_INDEX, OUTCOMES, qualified_name
 from airflow_hive_to_delta.report import RESULTS, ReportedAction, TableOutcome, build_report, failed_tables
 from airflow_hive_to_delta.report_page import render_html
-from airflow_hive_to_delta.staging import RunFolder, address, check_root
+from airflow_hive_to_delta.staging import RunFolder, address, browser_address, check_root
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import TaskInstanceKey
 
 #: The XCom with the report.
 REPORT = "report"
-#: A report with more text than this travels without its tables, which are in the files: MySQL holds 64 KB in an XCom.
+#: A report with more text than this travels without its tables, which are in the files: XComs are rows of a database.
 _MOST_TEXT = 48_000
 _UNHEARD = "Its task ended without a word, or never began: killed, timed out or skipped. See its log"
+
+
+class ReportLink(BaseOperatorLink):
+    """The report as a page."""
+
+    name = "Report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        # Airflow asks on the worker, when the task has ended, and keeps the answer.
+        return getattr(operator, "report_page", None) or ""
 
 
 class MigrationReportOperator(BaseOperator):
@@ -47,6 +59,9 @@ class MigrationReportOperator(BaseOperator):
         *("discover_task_id", "table_task_ids", "staging", "staging_conn_id", "aws_conn_id", "title"),
     )
     ui_color = "#f3e8fd"
+    operator_extra_links = (ReportLink(),)
+    #: Where a person finds the page, once it is written.
+    report_page: str | None = None
 
     def __init__(
         self,
@@ -76,9 +91,13 @@ class MigrationReportOperator(BaseOperator):
         self.action: ReportedAction = action
 
     def execute(self, context: Context) -> dict[str, Any]:
-        report = build_report(list(self._outcomes(context)), title=self.title, run=about(context), action=self.action)
+        outcomes = list(self._outcomes(context))
+        report = build_report(
+            outcomes, title=self.title, run=about(context), action=self.action, elapsed_seconds=elapsed(context)
+        )
         folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id)
         pushed = publish(context, folder, "report", report)
+        self.report_page = pushed["page"]
         failed = failed_tables(report)
         self.log.info("The report is at %s and %s", pushed["html"], pushed["json"])
         for table in report["tables"]:
@@ -138,13 +157,23 @@ def about(context: Context) -> dict[str, str]:
     return {"dag_id": run.dag_id, "run_id": run.run_id, "started": str(run.start_date or "")}
 
 
+def elapsed(context: Context) -> float | None:
+    """Seconds since the run started."""
+    run: Any = context["dag_run"]
+    return None if run.start_date is None else (dt.datetime.now(dt.UTC) - run.start_date).total_seconds()
+
+
 def publish(context: Context, folder: RunFolder, name: str, report: dict[str, Any]) -> dict[str, Any]:
-    """Write a report as JSON and as a page, and push it, with where these are, as ``report``."""
+    """Write a report as JSON and as a page, and push it, with where these are, as ``report``.
+
+    ``json`` and ``html`` are the addresses of the files, ``page`` is where a person finds the page.
+    """
     as_json, as_html = folder.file(f"{name}.json"), folder.file(f"{name}.html")
     as_json.write_text(json.dumps(report, indent=1))
     as_html.write_text(render_html(report))
     failed = failed_tables(report)
-    pushed = {**report, "failed": failed, "json": address(as_json), "html": address(as_html)}
+    where = {"json": address(as_json), "html": address(as_html), "page": browser_address(as_html)}
+    pushed = {**report, "failed": failed, **where}
     if len(json.dumps(pushed)) > _MOST_TEXT:
         pushed = {**pushed, "tables": [], "failed": failed[:100]}
     context["ti"].xcom_push(REPORT, pushed)

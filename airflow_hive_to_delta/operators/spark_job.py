@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
@@ -46,7 +46,7 @@ class SparkJobOperator(BaseOperator):
     template_fields: Sequence[str] = ("aws_conn_id", "region_name", "staging", "staging_conn_id")
     #: Of these, XComs are resolved and no text is taken for a template: it comes from a metastore and is not trusted.
     untrusted_fields: Sequence[str] = ()
-    operator_extra_links = (SparkJobLink(),)
+    operator_extra_links: Collection[BaseOperatorLink] = (SparkJobLink(),)
 
     def __init__(
         self,
