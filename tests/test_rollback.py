@@ -94,11 +94,13 @@ def test_rolled_back_and_converted_again_and_rolled_back_again(lake: Lake) -> No
     assert hive(lake) == before + Counter([(7, 1)])
 
 
-def test_the_log_that_was_moved_aside_is_whole(lake: Lake) -> None:
+def test_the_log_that_was_moved_aside_is_whole_also_where_the_owner_of_the_bucket_is_checked(lake: Lake) -> None:
     make(lake)
-    lake.convert(checkpoint_over_files=1)
+    options = {"checkpoint_over_files": 1, "expected_bucket_owner": "123456789012"}
+    lake.convert(**options)
     log = {n.partition("/_delta_log/")[2]: o[0] for n, o in lake.objects().items() if "/_delta_log/" in n}
-    moved = parse_location(roll_back(lake).log_moved_to)
+    result = rollback_table(lake.spark, lake.location(), options=ConversionOptions(**options))
+    moved = parse_location(result.log_moved_to)
     found = {
         name.partition(f"{moved.key}/")[2]: entry[0]
         for name, entry in lake.objects().items()

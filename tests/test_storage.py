@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,18 @@ from typing import Any
 
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ClientError
+from pyspark.errors import AnalysisException, PySparkException
 
 from airflow_hive_to_delta.core import aws, storage
-from airflow_hive_to_delta.core.errors import AccessDeniedError, MissingError, PermanentError, TransientError
+from airflow_hive_to_delta.core.errors import (
+    AccessDeniedError,
+    MissingError,
+    PermanentError,
+    TransientError,
+    of_aws,
+    of_spark,
+)
 from airflow_hive_to_delta.core.hadoop_storage import HadoopStorage
 from airflow_hive_to_delta.core.models import ConversionOptions
 from airflow_hive_to_delta.core.paths import Location, parse_location
@@ -37,21 +47,24 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Storage, Loca
 @pytest.fixture
 def on_send(bucket: str) -> Iterator[Callable[..., None]]:
     """Register a handler on what the client of the bucket sends: it sees the request, and may answer it."""
-    events = aws.s3_client(bucket).meta.events
-    registered: list[tuple[str, Any]] = []
+    registered: list[tuple[Any, str, Any]] = []
 
     def register(operation: str, handler: Any) -> None:
+        events = aws.s3_client(bucket).meta.events
         name = f"before-send.s3.{operation}" if operation else "before-send.s3"
         events.register(name, handler)
-        registered.append((name, handler))
+        registered.append((events, name, handler))
 
     yield register
-    for name, handler in registered:
+    for events, name, handler in registered:
         events.unregister(name, handler)
 
 
 def answer(request: Any, status: int, code: str) -> AWSResponse:
-    body = f"<Error><Code>{code}</Code><Message>made up</Message></Error>".encode()
+    return answer_with(request, status, f"<Error><Code>{code}</Code><Message>made up</Message></Error>".encode())
+
+
+def answer_with(request: Any, status: int, body: bytes) -> AWSResponse:
     raw = io.BytesIO(body)
     raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
     return AWSResponse(request.url, status, {}, raw)
@@ -269,6 +282,31 @@ def test_rule_54_the_bucket_owner_and_the_key_are_sent(bucket: str, on_send: Any
         assert sent[operation]["x-amz-server-side-encryption-aws-kms-key-id"] == "alias/logs"
 
 
+@pytest.mark.parametrize("size", [1, 9 * MEBIBYTE], ids=["whole", "in parts"])
+def test_rule_54_a_move_names_the_owner_of_the_bucket_it_reads_and_of_the_one_it_writes(
+    bucket: str, s3: Any, on_send: Any, size: int
+) -> None:
+    sent: dict[str, dict[str, str]] = {}
+
+    def record(request: Any, event_name: str, **_: Any) -> None:
+        sent[event_name.rpartition(".")[2]] = {k.lower(): v for k, v in request.headers.items()}
+
+    on_send("", record)
+    where = S3Storage(ConversionOptions(expected_bucket_owner="123456789012"))
+    folder = parse_location(f"s3://{bucket}/t")
+    content = os.urandom(size)
+    s3.put_object(Bucket=bucket, Key="t/a", Body=content)
+    where.move(folder.child("a"), folder.child("aside").child("a"))
+    assert read(where, folder.child("aside").child("a")) == content
+    assert where.list_names(folder) == ["aside/"]
+    copies = {"CopyObject"} if size == 1 else {"UploadPartCopy"}
+    multipart = set() if size == 1 else {"CreateMultipartUpload", "CompleteMultipartUpload"}
+    assert {"HeadObject", "DeleteObject", *copies, *multipart} <= sent.keys()
+    owners = {name: headers.get("x-amz-expected-bucket-owner") for name, headers in sent.items()}
+    assert owners == dict.fromkeys(sent, b"123456789012")
+    assert [sent[name].get("x-amz-source-expected-bucket-owner") for name in copies] == [b"123456789012"]
+
+
 def test_an_entry_over_the_threshold_goes_in_parts_and_is_conditional_too(
     bucket: str, s3: Any, monkeypatch: Any
 ) -> None:
@@ -335,6 +373,41 @@ def test_rule_54_denied_is_not_absent(bucket: str, on_send: Any) -> None:
     ):
         with pytest.raises(AccessDeniedError):
             denied(folder)
+
+
+@pytest.mark.parametrize(
+    "code", ["ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired", "RequestTimeTooSkewed"]
+)
+def test_credentials_that_have_expired_may_be_good_at_the_next_try(code: str) -> None:
+    for status in (400, 403):
+        said: Any = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        error = of_aws(ClientError(said, "GetObject"), "Reading s3://b/t")
+        assert isinstance(error, TransientError)
+        assert re.search(f"Reading s3://b/t: {code}: no.*take.* anew", str(error))
+        text = f"java.nio.file.AccessDeniedException: s3://b/t: no (Service: S3, Status Code: {status}): {code}"
+        for raised in (PySparkException(text), AnalysisException(text)):
+            assert isinstance(of_spark(raised, "Listing s3://b/t"), TransientError)
+
+
+def test_after_credentials_have_expired_the_next_try_takes_new_ones(
+    bucket: str, s3: Any, on_send: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def expired(request: Any, **_: Any) -> AWSResponse:
+        reason = b"" if request.method == "HEAD" else b"<Error><Code>ExpiredToken</Code></Error>"
+        return answer_with(request, 400, reason)
+
+    s3.put_object(Bucket=bucket, Key="x", Body=b"x")
+    where, path = S3Storage(ConversionOptions()), parse_location(f"s3://{bucket}/x")
+    for look, key in ((where.size, "second"), (where.open, "third")):
+        on_send("", expired)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+        with pytest.raises(TransientError, match=r"expired.*put new ones there"):
+            look(path)
+        look(path)
+        sent: list[str] = []
+        on_send("", lambda request, sent=sent, **_: sent.append(str(request.headers["Authorization"])))
+        look(path)
+        assert f"Credential={key}/" in sent[0]
 
 
 def test_an_endpoint_without_conditional_writes_is_refused(bucket: str, on_send: Any) -> None:

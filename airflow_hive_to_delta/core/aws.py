@@ -12,7 +12,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from airflow_hive_to_delta.core.errors import of_aws
+from airflow_hive_to_delta.core.errors import is_expired, of_aws
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
@@ -86,7 +86,23 @@ def _client(service: Any, region: str | None) -> Any:
         retries={"mode": "standard", "max_attempts": 8},
         user_agent_extra="airflow-hive-to-delta",
     )
-    return _make_client(service, region, config)
+    client = _make_client(service, region, config)
+    client.meta.events.register("after-call", _forget_expired_clients)
+    for operation in ("CopyObject", "UploadPartCopy"):
+        client.meta.events.register(f"provide-client-params.s3.{operation}", _expect_owner_of_source)
+    return client
+
+
+def _forget_expired_clients(parsed: Any, **_: Any) -> None:
+    """Have the next call make a new client: one from environment variables or a file never looks at them again."""
+    if isinstance(parsed, dict) and is_expired(str(parsed.get("Error", {}).get("Code", ""))):
+        _client.cache_clear()
+
+
+def _expect_owner_of_source(params: dict[str, Any], **_: Any) -> None:
+    """Have S3 check the bucket that is copied from, too. boto3's ``copy`` takes no argument for it."""
+    if expected := params.get("ExpectedBucketOwner"):
+        params["ExpectedSourceBucketOwner"] = expected
 
 
 def _from_environment(service: Any, region: str | None, config: Config) -> Any:

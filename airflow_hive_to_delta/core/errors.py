@@ -74,8 +74,11 @@ KINDS: dict[str, type[HiveToDeltaError]] = {
 }
 
 _DENIED = {"AccessDenied", "AccessDeniedException", "403", "Forbidden", "InvalidAccessKeyId",
-           "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException",
+           "SignatureDoesNotMatch", "UnrecognizedClientException",
            "AllAccessDisabled", "KMS.DisabledException"}  # fmt: skip
+#: The credentials were good until a moment ago: a try with new ones may pass.
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired", "RequestTimeTooSkewed",
+            "ExpiredAuthenticationToken"}  # fmt: skip
 _MISSING = {"NoSuchKey", "NoSuchBucket", "404", "NotFound", "EntityNotFoundException"}
 _TRANSIENT = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "InternalError",
               "InternalServiceException", "ServiceUnavailable", "OperationTimeoutException", "RequestTimeout",
@@ -86,12 +89,29 @@ _DENIED_BY_SPARK = ("AccessDenied", "AccessControlException", "Permission denied
                     "AuthorizationPermissionMismatch", "PERMISSION_DENIED", "INSUFFICIENT_PERMISSIONS")  # fmt: skip
 
 
+_RENEW = (
+    "The credentials have expired. The next try takes them anew from where this process finds them; where they are "
+    "fixed copies, in environment variables or a file, put new ones there first"
+)
+
+
+def is_expired(code: str) -> bool:
+    """Whether an error code of AWS says that the credentials have expired.
+
+    A HEAD request's answer has no body, and so no code but its status: of expired credentials that is 400.
+    """
+    return code in _EXPIRED or code == "400"
+
+
 def of_aws(error: ClientError | BotoCoreError, doing: str) -> HiveToDeltaError:
     """The error of an AWS call in this package's terms. ``doing`` says what was tried, and on what."""
     if isinstance(error, ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         message = f"{doing}: {code}: {error.response.get('Error', {}).get('Message', '')}".rstrip(": ")
+        if is_expired(code):
+            maybe = "S3 gives no reason here, but most often it is this: " if code == "400" else ""
+            return TransientError(f"{message}. {maybe}{_RENEW}")
         if code in _DENIED or status == 403:
             return AccessDeniedError(f"{message}. Grant this identity access, or run with another one")
         if code in _MISSING or status == 404:
@@ -144,6 +164,8 @@ def of_spark(error: Exception, doing: str) -> HiveToDeltaError:
     # Of a Python worker's traceback the last error counts, of all else the first line.
     raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)] if "Traceback (most" in text else []
     message = f"{doing}: {next(filter(None, raised[-1:] + lines), type(error).__name__)[:500]}"
+    if re.search(rf"\b({'|'.join(_EXPIRED)})\b", text):
+        return TransientError(f"{message}. {_RENEW}")
     if any(words in text for words in _DENIED_BY_SPARK):
         return AccessDeniedError(f"{message}. Grant the session's identity access, or run with another one")
     if "NoSuchBucket" in text or "UnknownStoreException" in text:

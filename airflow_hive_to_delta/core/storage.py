@@ -213,11 +213,7 @@ class S3Storage:
                     {"Bucket": source.authority, "Key": source.key},
                     target.authority,
                     target.key,
-                    ExtraArgs={
-                        **self._owner,
-                        **({"ExpectedSourceBucketOwner": self._expected_owner} if self._expected_owner else {}),
-                        **self._encryption,
-                    },
+                    ExtraArgs={**self._owner, **self._encryption},
                     SourceClient=self._client(source),
                 )
         except MissingError:
