@@ -4,6 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 JAVA := .venv/.java-home
 JARS := .ivy/.resolved
+S3_SERVER := .ivy/s3-server.jar
 CHROMIUM := .venv/.chromium
 
 .PHONY: help demo demo-ui test quick lint types bench clean
@@ -19,10 +20,10 @@ demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --ui
 
 # Spark plans a query on one core: two sessions side by side keep two cores busy.
-test: lint types $(JARS) $(CHROMIUM) ## Lint, types and every test
+test: lint types $(JARS) $(S3_SERVER) $(CHROMIUM) ## Lint, types and every test
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal
 
-quick: $(JARS) $(CHROMIUM) ## The tests of the inner loop
+quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -x
 
 lint: $(INSTALLED) ## Style
@@ -60,3 +61,8 @@ $(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/session.py
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python -c 'from airflow_hive_to_delta import local_session; \
 		local_session(conf={"spark.jars.ivy": "$(CURDIR)/.ivy"}).stop()' > .ivy-resolve.log 2>&1 || { cat .ivy-resolve.log >&2; exit 1; }
 	@rm -f .ivy-resolve.log && touch $@
+
+# An S3 server beside moto's, which checks signatures and decides between writers in one step.
+$(S3_SERVER): $(INSTALLED) $(JAVA) scripts/s3-server scripts/s3-server.xml
+	@echo "Downloading the S3 server of the tests (some 55 MB, once)"
+	@JAVA_HOME="$$(cat $(JAVA))" scripts/s3-server $(BIN)/python $@

@@ -19,6 +19,7 @@ from airflow_hive_to_delta.core.session import local_session
 from tests.airflow_runs import airflow_home as airflow_home
 from tests.airflow_runs import clear_and_run as clear_and_run
 from tests.airflow_runs import run_dag as run_dag
+from tests.s3_servers import s3proxy
 
 REGION = "us-east-1"
 PROJECT = Path(__file__).parent.parent
@@ -105,6 +106,13 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="session")
 def s3(aws_endpoint: str):
     return boto3.client("s3", region_name=REGION)
+
+
+@pytest.fixture(scope="session")
+def s3proxy_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An S3 server that is not moto: it checks signatures, and decides between writers in one step."""
+    with s3proxy(PROJECT / ".ivy" / "s3-server.jar", tmp_path_factory.mktemp("s3proxy")) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="session")

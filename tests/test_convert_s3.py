@@ -12,6 +12,7 @@ from decimal import Decimal
 from threading import Barrier, Lock
 from typing import Any
 
+import boto3
 import deltalake
 import pyarrow as pa
 import pytest
@@ -25,6 +26,7 @@ from tests.conftest import REGION
 from tests.lake import Lake
 from tests.lake import lake as lake
 from tests.oracle import assert_same, delta_at
+from tests.s3_servers import without_header
 
 ODD = "a/b c%d=e"
 ODD_FOLDER = "a%2Fb c%25d%3De"
@@ -427,10 +429,33 @@ def test_rule_2_the_only_writes_are_conditional_puts_after_all_checks(lake: Lake
     writes = [
         call for call in sent if call[1] and call[0] not in ("ListObjectsV2", "GetObject", "HeadObject", "HeadBucket")
     ]
-    assert [(operation, url.rpartition("/")[2], condition) for operation, url, condition in writes] == [
+    names = [(operation, re.sub("-[0-9a-f]{32}$", "", url.rpartition("/")[2]), sent) for operation, url, sent in writes]
+    assert names == [
+        # A look at whether the bucket's store honours the condition.
+        ("PutObject", "conditional-write", b"*"),
+        ("PutObject", "conditional-write", b"*"),
+        ("DeleteObject", "conditional-write", None),
         ("PutObject", f"{0:020d}.json", b"*"),
         ("PutObject", "source.json", b"*"),
     ]
+
+
+def test_rule_2_on_a_store_that_ignores_the_condition_nothing_is_converted(lake: Lake, aws_endpoint: str) -> None:
+    lake.put("t/f", {"id": [1]})
+    lake.glue_table({"id": "bigint"})
+    before = lake.objects()
+    with without_header("If-None-Match", aws_endpoint) as endpoint:
+
+        def client(service: str, region: str | None, config: Any) -> Any:
+            return boto3.client(
+                service, region, config=config, endpoint_url=endpoint if service == "s3" else aws_endpoint
+            )
+
+        with aws.clients_from(client):
+            result = lake.convert()
+    assert (result.status, result.retryable) == ("failed", False)
+    assert f"The store at {endpoint} ignores If-None-Match on PutObject" in (result.error or "")
+    assert lake.objects() == before
 
 
 def test_rule_2_of_many_converters_on_s3_one_commits_and_the_others_report_the_same_table(
@@ -448,8 +473,9 @@ def test_rule_2_of_many_converters_on_s3_one_commits_and_the_others_report_the_s
     original = lake.table({"id": "bigint"})
     all_about_to_commit = Barrier(converters)
 
-    def wait_for_the_others(**_: Any) -> None:
-        all_about_to_commit.wait(120)
+    def wait_for_the_others(request: Any, **_: Any) -> None:
+        if request.url.endswith(".json"):
+            all_about_to_commit.wait(120)
 
     on_send("PutObject", wait_for_the_others)
     target = ("spark_catalog", lake.database + "_new")

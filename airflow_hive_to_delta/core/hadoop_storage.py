@@ -15,7 +15,7 @@ from airflow_hive_to_delta.core.errors import (
     TransientError,
 )
 from airflow_hive_to_delta.core.paths import Location
-from airflow_hive_to_delta.core.storage import StoredFile, copy_to, delete_each, stream_of
+from airflow_hive_to_delta.core.storage_protocol import StoredFile, copy_to, delete_each, stream_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
