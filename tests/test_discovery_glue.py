@@ -97,6 +97,7 @@ def test_columns_partition_types_comments_and_properties_are_kept(glue, database
         database=database,
         source="glue",
         region="us-east-1",
+        account_id="123456789012",
         format="parquet",
         table_type="EXTERNAL_TABLE",
         comment="all sales",

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import airflow_hive_to_delta
+from airflow_hive_to_delta import ConversionOptions
 from tests.lake import PARQUET, Lake
 from tests.lake import lake as lake
 from tests.oracle import assert_same
@@ -23,6 +24,14 @@ def python_blocks(document: str) -> list[str]:
 
 def test_every_document_is_run_here() -> None:
     assert {path.name for path in DOCS.glob("*.md") if python_blocks(path.name)} == {"after-conversion.md"}
+
+
+def test_the_page_for_airflow_has_every_option_with_its_default() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \|", (DOCS / "airflow.md").read_text(), re.MULTILINE)
+    defaults = ConversionOptions().to_dict()
+    assert [(name, default) for name, default in rows if name in defaults] == [
+        (name, repr(default)) for name, default in defaults.items()
+    ]
 
 
 @pytest.fixture

@@ -386,7 +386,7 @@ def test_openlineage_is_told_what_was_read_and_made(lake, run_dag) -> None:
     told = lineage_of([(TableInfo.from_dict(table), ConversionResult.from_dict(result))])
 
     (read,), (made,) = told.inputs, told.outputs
-    assert read.name == f"{lake.database}.t"
+    assert (read.namespace, read.name) == ("arn:aws:glue:us-east-1:123456789012", f"table/{lake.database}/t")
     assert (made.namespace, made.name) == (f"s3://{lake.bucket}", "t")
     assert [(f.name, f.type) for f in made.facets["schema"].fields] == [("n", "bigint"), ("day", "int")]
     statistics = made.outputFacets["outputStatistics"]

@@ -151,6 +151,7 @@ def from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
         database=found.get("DatabaseName") or discovery.database,
         source="glue",
         region=discovery.region or glue_client().meta.region_name,
+        account_id=str(found.get("CatalogId") or discovery.catalog_id or "").partition(":")[0] or None,
         format=format_of(found.get("TableType"), storage),
         table_type=found.get("TableType"),
         comment=found.get("Description") or properties.get("comment"),

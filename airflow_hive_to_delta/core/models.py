@@ -58,6 +58,8 @@ class TableInfo(_Document):
     bucket_columns: list[str] = field(default_factory=list)
     #: Why this table cannot be converted whatever the options say (rule 45); None when it can.
     refusal: str | None = None
+    #: The AWS account of the Glue catalog that a table came from.
+    account_id: str | None = None
 
     @property
     def qualified_name(self) -> str:

@@ -26,8 +26,12 @@ def lineage_of(converted: Sequence[tuple[TableInfo, ConversionResult]]) -> Opera
 
 
 def _input(table: TableInfo) -> Dataset:
-    where = f"arn:aws:glue:{table.region}" if table.source == "glue" and table.region else f"hive://{table.source}"
-    return Dataset(namespace=where, name=table.qualified_name, facets={"schema": _schema(table)})
+    facets: dict[str, Any] = {"schema": _schema(table)}
+    if table.source == "glue":
+        # As OpenLineage names tables of Glue.
+        namespace = f"arn:aws:glue:{table.region or ''}:{table.account_id or ''}"
+        return Dataset(namespace=namespace, name=f"table/{table.database}/{table.name}", facets=facets)
+    return Dataset(namespace=f"hive://{table.source}", name=table.qualified_name, facets=facets)
 
 
 def _output(table: TableInfo, result: ConversionResult) -> OutputDataset:
