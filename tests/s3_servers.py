@@ -1,19 +1,29 @@
-"""S3 servers beside moto's: S3Proxy, and a proxy that drops a header on the way to another server."""
+"""S3 servers for tests and clients of them: moto's, S3Proxy, and a proxy that drops a header on the way to another."""
 
 from __future__ import annotations
 
 import http.client
+import io
 import os
 import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSResponse
+
+from airflow_hive_to_delta.core import aws
 
 #: What S3Proxy's clients sign with; it refuses others.
 KEY = "testing"
+REGION = "us-east-1"
 
 
 @contextmanager
@@ -46,7 +56,7 @@ def s3proxy(jar: Path, folder: Path) -> Iterator[str]:
             Thread(target=server.stdout.read, daemon=True).start()  # or it would wait for somebody to read what it says
             yield f"http://{found[1]}"
         finally:
-            server.terminate()
+            server.kill()  # it would take seconds to say goodbye, and has nothing to keep
 
 
 @contextmanager
@@ -85,3 +95,36 @@ def without_header(name: str, endpoint: str) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def s3_server(request: pytest.FixtureRequest, name: str) -> Iterator[Any]:
+    fixture = "aws_endpoint" if name == "moto" else "s3proxy_endpoint"
+    with clients_of(request.getfixturevalue(fixture)) as client:
+        yield client
+
+
+@cache
+def session_of(key: str) -> boto3.Session:
+    """Shared, for it takes most of the time that making a client takes."""
+    return boto3.Session(aws_access_key_id=key, aws_secret_access_key=KEY)
+
+
+@contextmanager
+def clients_of(endpoint: str) -> Iterator[Any]:
+    def client(service: str, region: str | None, config: Any) -> Any:
+        session = session_of(os.environ.get("AWS_ACCESS_KEY_ID", KEY))
+        return session.client(service, region or REGION, config=config, endpoint_url=endpoint)
+
+    with aws.clients_from(client):
+        yield client("s3", None, None)
+
+
+def answer(request: Any, status: int, code: str) -> AWSResponse:
+    return answer_with(request, status, f"<Error><Code>{code}</Code><Message>made up</Message></Error>".encode())
+
+
+def answer_with(request: Any, status: int, body: bytes) -> AWSResponse:
+    raw = io.BytesIO(body)
+    raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
+    return AWSResponse(request.url, status, {}, raw)
