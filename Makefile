@@ -7,7 +7,7 @@ JARS := .ivy/.resolved
 S3_SERVER := .ivy/s3-server.jar
 CHROMIUM := .venv/.chromium
 
-.PHONY: help demo demo-ui test quick lint types bench clean
+.PHONY: help demo demo-ui test quick soak lint types bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -25,6 +25,11 @@ test: lint types $(JARS) $(S3_SERVER) $(CHROMIUM) ## Lint, types and every test
 
 quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -x
+
+# Random examples and damaged footers, others each time; an hour or more.
+soak: $(JARS) ## The long forms of the tests that try things at random
+	JAVA_HOME="$$(cat $(JAVA))" FOOTER_MUTANTS=500000 HYPOTHESIS_PROFILE=long \
+		$(BIN)/pytest -n 2 --dist worksteal tests/test_footer_fuzz.py tests/test_properties.py
 
 lint: $(INSTALLED) ## Style
 	$(BIN)/ruff check .

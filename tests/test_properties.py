@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 
 from airflow_hive_to_delta import ConversionOptions
 from airflow_hive_to_delta.core.errors import PartitionError
-from airflow_hive_to_delta.core.footers import layout_of, leaf_statistics, parse_footer
+from airflow_hive_to_delta.core.footers import count_rows, leaf_statistics, parse_footer
 from airflow_hive_to_delta.core.partitions import HIVE_NULL, normalise
 from tests.oracle import assert_same, delta_at
 from tests.tables import convert_folder
@@ -403,10 +403,9 @@ def test_rules_31_to_37_the_bounds_of_a_footer_hold_every_value(made, writer):
     table = DataFile("", columns, rows, set(), writer, by_spark=False).table()
     pq.write_table(table, written, **writer)
     tail = written.getvalue()
-    metadata = parse_footer(tail, "f")
-    assert metadata.num_rows == len(rows)
-    layout = layout_of(metadata.schema, "f")
-    statistics = leaf_statistics(metadata, layout, tail)
+    _, layout, footer = parse_footer(tail, "f")
+    assert count_rows(footer, "f") == len(rows)
+    statistics = leaf_statistics(footer, layout)
     values = list(_leaf_values(pq.read_table(io.BytesIO(tail), coerce_int96_timestamp_unit="us")))
     for leaf, found, (kind, held) in zip(layout.leaves, statistics, values, strict=True):
         assert leaf is not None
