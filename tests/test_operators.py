@@ -32,7 +32,7 @@ from airflow_hive_to_delta import (
     hive_to_delta_sync_task_group,
     hive_to_delta_task_group,
 )
-from tests.airflow_runs import Run, dag_source
+from tests.airflow_runs import Run, SharedSession, dag_source
 from tests.lake import lake as lake
 from tests.oracle import assert_same, delta_at
 from tests.test_layers import imported_by
@@ -147,6 +147,19 @@ def test_the_provider_info_imports_nothing() -> None:
         (lambda: PerTable(retries=-1), "retries is -1"),
         (lambda: LocalSpark(memory="lots"), "memory is 'lots'"),
         (lambda: LocalSpark(cores=0), "cores is 0"),
+        (lambda: LocalSpark(memory=2), "memory is 2, expected a size with its unit, such as '4g'"),
+        (lambda: LocalSpark(conf="spark.x=1"), "conf is of type str, expected a dict of Spark's settings"),
+        (lambda: LocalSpark(conf={"hive.metastore.uris": "x"}), "expected a name that begins with 'spark.'"),
+        (lambda: LocalSpark(conf={"spark.x": None}), r"conf\['spark.x'\] is of type NoneType, expected text"),
+        (
+            lambda: CatalogDiscoverOperator(task_id="x", allow="*", engine=LocalSpark),
+            r"engine is the class LocalSpark, expected an engine: call it, LocalSpark\(\)",
+        ),
+        (lambda: CatalogDiscoverOperator(task_id="x", allow="*", engine=_Nameless()), "a new version of it each time"),
+        (
+            lambda: RollbackTableOperator.partial(task_id="x", engine=_Nameless()).expand(table=[TABLE]),
+            "Give _Nameless a __repr__ that names its settings",
+        ),
         (lambda: hive_to_delta_task_group(source="sales", staging="s3://b"), "source is 'sales'"),
         (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging=None), "staging is None"),
         (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging="s3://b", target="x"), "target is 'x'"),
@@ -159,6 +172,53 @@ def test_bad_arguments_fail_when_the_dag_is_parsed(airflow_home, make, message) 
 
     with DAG(f"d{uuid.uuid4().hex}", schedule=None), pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+class _Nameless(SharedSession):
+    __repr__ = object.__repr__
+
+
+def test_an_engines_settings_are_not_in_a_serialized_dag_which_is_the_same_at_every_parse(airflow_home) -> None:
+    from airflow.sdk import DAG
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    def serialized() -> str:
+        with DAG("settings", schedule=None, start_date=datetime(2024, 1, 1)) as dag:
+            engine = LocalSpark(memory="3g", conf={"spark.hadoop.my.secret": "hunter2", "spark.flag": True})
+            RollbackTableOperator(task_id="a", table=TABLE, engine=engine)
+            RollbackTableOperator.partial(task_id="b", engine=engine).expand(table=[TABLE])
+        return json.dumps(DagSerialization.serialize_dag(dag))
+
+    assert serialized() == serialized()
+    assert "LocalSpark(memory='3g', cores=None, conf=<spark.flag, spark.hadoop.my.secret>)" in serialized()
+    assert "hunter2" not in serialized()
+
+
+def test_only_properties_that_a_later_step_needs_travel(lake, run_dag) -> None:
+    lake.glue_table({"n": "bigint"}, name="t")
+    table = lake.glue.get_table(DatabaseName=lake.database, Name="t")["Table"]
+    given = {"connector.password": "CanaryPassword", "projection.enabled": "false", "EXTERNAL": "TRUE"}
+    definition = {name: table[name] for name in ("Name", "TableType", "PartitionKeys", "StorageDescriptor")}
+    lake.glue.update_table(DatabaseName=lake.database, TableInput={**definition, "Parameters": given})
+    # A person's function sees them all.
+    choose = "choose=lambda table: table if table['properties']['connector.password'] else None"
+    body = f"GlueDiscoverOperator(task_id='discover', databases={lake.database!r}, aws_conn_id=None, {choose})"
+    run = run_dag(dag_source(body))
+    (found,) = run.xcom("discover")
+    assert found["properties"] == {"projection.enabled": "false"}
+    assert "CanaryPassword" not in run.all_xcoms() + run.log
+
+
+def test_a_bucket_that_was_deleted_is_named(lake, run_dag) -> None:
+    body = """
+ListFilesOperator(
+    task_id="list", table=dict(name="t", location="s3://deleted-since/t", columns=[]), aws_conn_id=None, retries=3
+)
+"""
+    run = run_dag(dag_source(body))
+    assert run.tries == {"list": 1}
+    (told,) = run.xcom("list", "outcomes")
+    assert "There is no bucket deleted-since: it was deleted, or its name is wrong. Restore it, or" in told["error"]
 
 
 def test_every_argument_that_may_differ_between_runs_is_templated(airflow_home) -> None:

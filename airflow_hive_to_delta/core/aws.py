@@ -12,7 +12,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from airflow_hive_to_delta.core.errors import is_expired, of_aws
+from airflow_hive_to_delta.core.errors import MissingError, is_expired, of_aws
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient
@@ -73,6 +73,11 @@ def _find_region(bucket: str, region: str | None, expected_bucket_owner: str | N
         # S3 names the region even when it denies the bucket itself; listing and reading have rights of their own.
         if found := headers.get("x-amz-bucket-region"):
             return str(found)
+        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404:
+            raise MissingError(
+                f"There is no bucket {bucket}: it was deleted, or its name is wrong. Restore it, or correct the "
+                "location that names it"
+            ) from error
         raise of_aws(error, f"Finding the region of the bucket {bucket}") from error
     except BotoCoreError as error:
         raise of_aws(error, f"Finding the region of the bucket {bucket}") from error

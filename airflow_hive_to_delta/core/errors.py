@@ -123,7 +123,11 @@ def of_aws(error: ClientError | BotoCoreError, doing: str) -> HiveToDeltaError:
         return AccessDeniedError(
             f"{doing}: {error}. Give the process AWS credentials (a role, a profile or environment)"
         )
-    if isinstance(error, (NoRegionError, ParamValidationError)):
+    if isinstance(error, NoRegionError):
+        return PermanentError(
+            f"{doing}: {error} Name it as the region of the call or the connection, or set AWS_DEFAULT_REGION"
+        )
+    if isinstance(error, ParamValidationError):
         return PermanentError(f"{doing}: {error}")
     return TransientError(f"{doing}: {error}")
 
@@ -166,10 +170,29 @@ def of_spark(error: Exception, doing: str) -> HiveToDeltaError:
     message = f"{doing}: {next(filter(None, raised[-1:] + lines), type(error).__name__)[:500]}"
     if re.search(rf"\b({'|'.join(_EXPIRED)})\b", text):
         return TransientError(f"{message}. {_RENEW}")
+    if missing := _MISSING_MODULE.search(text):
+        return PermanentError(f"{doing}: {_without_module(missing[1] or missing[2].lower())}")
     if any(words in text for words in _DENIED_BY_SPARK):
         return AccessDeniedError(f"{message}. Grant the session's identity access, or run with another one")
     if "NoSuchBucket" in text or "UnknownStoreException" in text:
         return MissingError(message)
     # The second is raise_error() in a query of ours, about its input.
-    permanent = isinstance(error, AnalysisException) or "USER_RAISED_EXCEPTION" in text or "ModuleNotFoundError" in text
+    permanent = isinstance(error, AnalysisException) or "USER_RAISED_EXCEPTION" in text
     return PermanentError(message) if permanent else TransientError(message)
+
+
+#: As Python says it, or PySpark where it needs the package itself.
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)|PACKAGE_NOT_INSTALLED\] (\w+)")
+
+
+def _without_module(name: str) -> str:
+    """What to do about a module that Spark's Python workers lack."""
+    from airflow_hive_to_delta.core.session import python_of_workers
+
+    python = python_of_workers()
+    package = name.replace("_", "-")
+    return (
+        f"The Python of Spark's workers, {python}, has no module {name}. Install it there with "
+        f"`{python} -m pip install {package}`, or set PYSPARK_PYTHON, before the session starts, to a Python on the "
+        "workers that has airflow-hive-to-delta and pyarrow"
+    )

@@ -6,7 +6,7 @@ misspelt option is never silently nothing.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
 #: The DataFrame form of a file list. ``modification_time`` is in milliseconds since the epoch, or null when the
@@ -27,6 +27,10 @@ class _Document:
         if unknown:
             raise ValueError(f"{cls.__name__} has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
         return cls(**document)
+
+
+#: The properties of a Hive table that any step after discovery needs: those that say where its partitions are known.
+NEEDED_PROPERTIES = frozenset({"projection.enabled", "spark.sql.partitionProvider", "spark.sql.sources.provider"})
 
 
 @dataclass
@@ -69,6 +73,11 @@ class TableInfo(_Document):
     def is_managed(self) -> bool:
         """Whether Hive or Spark delete the files of this table when somebody drops it."""
         return (self.table_type or "").upper() in ("MANAGED", "MANAGED_TABLE")
+
+    def without_other_properties(self) -> Self:
+        """The table as it is kept and handed on: properties can hold anything, credentials too."""
+        needed = {name: value for name, value in self.properties.items() if name in NEEDED_PROPERTIES}
+        return replace(self, properties=needed)
 
     def why_refused(self, options: ConversionOptions) -> str | None:
         """The reason this table is not converted, given what the options allow."""

@@ -17,7 +17,7 @@ import hashlib
 import io
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalog import Target
@@ -46,9 +46,7 @@ class Records:
 
     def keep_source(self, table: TableInfo) -> None:
         """Keep what the Hive table was. The first to be kept stays."""
-        # Properties can hold anything, credentials too: only those that say where partitions are known.
-        known = {name: value for name, value in table.properties.items() if name in _KEPT_PROPERTIES}
-        self.keep("source.json", replace(table, properties=known).to_dict())
+        self.keep("source.json", table.without_other_properties().to_dict())
 
     def source(self) -> TableInfo | None:
         """The Hive table that was converted; None when no record of it was kept."""
@@ -112,6 +110,3 @@ class Records:
         if not isinstance(found, dict):
             raise PermanentError(f"The record {path} is no JSON object. Restore or remove it")
         return found
-
-
-_KEPT_PROPERTIES = frozenset({"projection.enabled", "spark.sql.partitionProvider", "spark.sql.sources.provider"})

@@ -7,9 +7,12 @@ JVM can tell: the streaming query that is running.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +34,14 @@ EXCLUDED_PACKAGES = (
     "org.apache.hadoop:hadoop-client-runtime",
 )
 
+#: Keys from the session's settings, then the places in which boto3 looks too, such as a web identity or a container,
+#: which S3A knows only in part by default.
+S3A_CREDENTIALS = (
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+)
+
 
 def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
     """The settings of an embedded session: jars, Delta, ``s3://`` paths as Glue writes them, time in UTC."""
@@ -40,6 +51,7 @@ def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": ",".join(S3A_CREDENTIALS),
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": memory,
         # One machine: nothing listens beyond it.
@@ -62,14 +74,52 @@ def local_session(
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A Spark session on this machine, ready for Delta Lake and S3. ``conf`` adds to the settings and overrides."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     # The workers are this Python, with this package and pyarrow in it, not the first one on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings: dict[str, Any] = {**local_session_conf(memory=memory), **(conf or {})}
     builder = SparkSession.builder.appName(app_name).master(master)
-    for key, value in {**local_session_conf(memory=memory), **(conf or {})}.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    if SparkContext._gateway is not None:  # a JVM is running already, and has its command line
+        return builder.config(map=settings).getOrCreate()
+    for_jvm = {name: str(value) for name, value in settings.items() if name.startswith("spark.")}
+    with _submit_arguments(for_jvm):
+        return builder.config(map={name: settings[name] for name in settings.keys() - for_jvm}).getOrCreate()
+
+
+@contextmanager
+def _submit_arguments(settings: Mapping[str, str]) -> Iterator[None]:
+    """Hand the settings to a JVM that is started inside the block, in a file that only its owner can read.
+
+    PySpark would put them on the JVM's command line, where every user of the machine can read them.
+    """
+    with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".properties", encoding="ascii") as file:
+        file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
+        file.flush()
+        before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+        own = f"--properties-file {shlex.quote(file.name)} --load-spark-defaults"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{own} {before or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
+            if before is not None:
+                os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _escaped(text: str) -> str:
+    """A name or value as Java reads it from a properties file."""
+    return "".join(
+        # Java's characters are UTF-16 units.
+        c if c.isascii() and (c.isalnum() or c in "._-/,") else "".join(f"\\u{unit:04x}" for unit in _utf16(c))
+        for c in text
+    )
+
+
+def _utf16(character: str) -> tuple[int, ...]:
+    encoded = character.encode("utf-16-be", "surrogatepass")
+    return tuple(int.from_bytes(encoded[i : i + 2]) for i in range(0, len(encoded), 2))
 
 
 def streaming_query_id(spark: SparkSession) -> str | None:
@@ -84,6 +134,25 @@ def streaming_query_id(spark: SparkSession) -> str | None:
     except (AttributeError, PySparkException):
         return None
     return found
+
+
+def python_of_workers() -> str:
+    """The Python that Spark's workers run. A worker is asked: only there is it known what a name stands for."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.functions import udf
+
+    named = os.environ.get("PYSPARK_PYTHON", "python3")
+    # Other threads than the one that made the session may have no active one.
+    spark = SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
+    if spark is None:
+        return named
+    # Without Arrow, which may be what they lack.
+    executable = udf(lambda _: sys.executable, "string", useArrow=False)
+    try:
+        found = spark.range(1).select(executable("id")).first()
+    except Exception:  # the workers cannot run any Python, or the session has ended
+        return named
+    return str(found[0]) if found else named
 
 
 def _s3a_from_environment() -> dict[str, str]:

@@ -86,7 +86,7 @@ class _HandsOn:
         context["ti"].xcom_push(LEFT_OUT, [outcome.to_dict() for outcome in left_out])
         if self.at_least_one and not tables:
             raise AirflowFailException(_none_goes_on(wanted, left_out))
-        documents = [table.to_dict() for table in tables]
+        documents = [table.without_other_properties().to_dict() for table in tables]
         size = self.batch_size
         items = [documents[i : i + size] for i in range(0, len(documents), size)] if size else documents
         self._check_length(len(items), len(tables))
@@ -265,7 +265,7 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
     def execute(self, context: Context) -> list[Any]:
         arguments = {"allow": _several(self.allow), "deny": _several(self.deny)}
         try:
-            result = self.run_job(JobRequest("discover", arguments, "Discover tables"))
+            result = self.run_job(JobRequest("discover", arguments, "Discover tables"), context)
         except JobError as error:
             raise failure(error) from error
         found = [TableInfo.from_dict(table) for table in result["tables"]]
