@@ -25,6 +25,10 @@ class RunFolder:
     def __init__(self, root: str, context: Context, *, conn_id: str | None, aws_conn_id: str | None) -> None:
         if conn_id is None and root.startswith(("s3://", "s3a://")):
             conn_id = aws_conn_id
+        if conn_id is not None and root.startswith(("s3://", "s3a://")):
+            from airflow_hive_to_delta.operators.identity import check_connection
+
+            check_connection(conn_id)
         base = ObjectStoragePath(root, conn_id=None if "@" in root.partition("://")[2].partition("/")[0] else conn_id)
         instance: Any = context["ti"]
         # Of each task group, so that two in one DAG keep apart.

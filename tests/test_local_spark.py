@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
-import threading
-from contextlib import suppress
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError
 
 from airflow_hive_to_delta import LocalSpark
 from airflow_hive_to_delta.core.models import ConversionOptions, ParquetFileInfo, TableInfo
@@ -60,6 +63,10 @@ def processes_of(job: int) -> list[int]:
     return found
 
 
+def command_of(process: int) -> str:
+    return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
 def wait_for_end(process: int) -> None:
     """Until the process is gone, whoever its parent is."""
     try:
@@ -71,47 +78,95 @@ def wait_for_end(process: int) -> None:
     assert ended, f"process {process} is still there"
 
 
+@contextmanager
+def stuck_worker(file: Path) -> Iterator[Callable[[], None]]:
+    """A file that blocks its reader, as a storage does that does not answer. Gives a function that waits for one."""
+    contents = file.read_bytes()
+    file.unlink()
+    os.mkfifo(file)
+    opened: list[int] = []
+    yield lambda: opened.append(os.open(file, os.O_WRONLY))  # which blocks until there is a reader
+    for descriptor in opened:
+        os.close(descriptor)
+    file.unlink()
+    file.write_bytes(contents)
+
+
+@contextmanager
+def task_with_stuck_worker(airflow_home: Path, root: Path) -> Iterator[tuple[subprocess.Popen[str], list[int], Path]]:
+    """A task of a real Airflow whose job's Python worker is in the middle of reading a file; and its processes."""
+    request = conversion(root)
+    (table,), (files,) = request.arguments["tables"], request.arguments["lists"]
+    dag = airflow_home / "dags" / "killed.py"
+    dag.write_text(dag_source(TASK.format(table=table, files=files)).replace("dag_", "killed_"))
+    with stuck_worker(root / "f1") as wait:
+        task = subprocess.Popen(
+            [sys.executable, "-m", "airflow", "dags", "test", load_dag(dag).dag_id],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        )
+        wait()
+        processes = processes_of(task.pid)
+        commands = " ".join(map(command_of, processes))
+        assert "airflow_hive_to_delta.job" in commands
+        assert "org.apache.spark.deploy.SparkSubmit" in commands
+        assert "pyspark.daemon" in commands
+        yield task, processes, dag
+
+
 @pytest.mark.slow
 def test_killing_the_task_leaves_no_process_and_no_half_log_and_the_retry_succeeds(
     airflow_home, run_dag, tmp_path, spark
 ) -> None:
     root = tmp_path / "t"
-    request = conversion(root)
-    before = sorted(root.iterdir())
-    (table,), (files,) = request.arguments["tables"], request.arguments["lists"]
-    source = dag_source(TASK.format(table=table, files=files)).replace("dag_", "killed_")
-    file = airflow_home / "dags" / "killed.py"
-    file.write_text(source)
-    dag_id = load_dag(file).dag_id
-    task = subprocess.Popen(
-        [sys.executable, "-m", "airflow", "dags", "test", dag_id],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(PROJECT)},
-    )
-    seen = []
-    for line in task.stdout:
-        seen.append(line)
-        if "Convert t began" in line:
-            break
-    processes = processes_of(task.pid)
-    assert len(processes) >= 3, ("the task, its job, and the JVM that this started", seen[-20:])
+    with task_with_stuck_worker(airflow_home, root) as (task, processes, dag):
+        task.kill()  # as the kernel does when memory is short: nothing of the task can clean up
+        task.communicate()
+        for process in processes:
+            wait_for_end(process)
+    files = sorted(root.iterdir())
+    assert [file.name for file in files] == ["f0", "f1", "f2"], "no half log"
 
-    task.kill()  # as the kernel does when memory is short: nothing of the task can clean up
-
-    task.wait()
-    task.stdout.close()
-    for process in processes:
-        wait_for_end(process)
-    entries = sorted((root / "_delta_log").glob("*.json")) if (root / "_delta_log").exists() else []
-    assert entries or sorted(root.iterdir()) == before
-
-    again = run_dag(file)
+    again = run_dag(dag)
     assert again.state == "success"
     assert again.xcom("convert")["success"]
-    original = spark.read.parquet(*[str(path) for path in before])
-    assert_same(spark, original, delta_at(spark, root))
+    assert_same(spark, spark.read.parquet(*map(str, files)), delta_at(spark, root))
+
+
+@pytest.mark.slow
+def test_a_task_that_is_killed_says_so_and_ends_with_its_job(airflow_home, tmp_path) -> None:
+    with task_with_stuck_worker(airflow_home, tmp_path / "t") as (task, processes, _):
+        task.terminate()  # as Airflow does for a user; it kills 5 s later
+        said, _ = task.communicate(timeout=60)
+        for process in processes:
+            wait_for_end(process)
+    assert "The task was killed, and its job was ended with it" in said
+    assert "memory" not in said
+
+
+@pytest.mark.slow
+def test_a_jvm_that_is_killed_is_what_the_error_tells_of(airflow_home, tmp_path) -> None:
+    request = conversion(tmp_path / "t")
+    engine = LocalSpark(cores=1)
+    with stuck_worker(tmp_path / "t" / "f1") as wait:
+        job = engine.submit(request, {})
+        wait()
+        processes = processes_of(int(job))
+        (jvm,) = [process for process in processes if "SparkSubmit" in command_of(process)]
+        os.kill(jvm, signal.SIGKILL)
+        lines = []
+        while (status := engine.status(job)).state == "running":
+            lines += status.log
+        (result,) = engine.result(job)["results"]
+        for process in processes:  # the worker too, that waits for its file
+            wait_for_end(process)
+    assert re.match(
+        r"Spark's JVM was killed \(signal 9\) in the middle of the job: .* more memory, or", result["error"]
+    )
+    assert result["retryable"]
+    assert not [line for line in lines + status.log if "Traceback" in line and "progress" in line]
 
 
 @pytest.mark.slow
@@ -137,54 +192,13 @@ def test_a_list_that_was_changed_since_is_refused(spark, tmp_path) -> None:
     assert "has 2 files, but 3 were listed: it was changed since. List the files again" in result["error"]
 
 
-@pytest.mark.slow
-def test_on_kill_ends_the_job(airflow_home, tmp_path) -> None:
-    from airflow.sdk import DAG
-
-    from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
-
-    said = threading.Event()
-
-    class Telling(LocalSpark):
-        def status(self, job: str):  # type: ignore[no-untyped-def]
-            status = super().status(job)
-            if any("Convert t began" in line for line in status.log):
-                said.set()
-            return status
-
-    engine = Telling(cores=1, poll_seconds=0.05)
-    with DAG("killed", schedule=None):
-        task = SparkJobOperator(task_id="t", engine=engine, aws_conn_id=None)
-    errors: list[BaseException] = []
-
-    def execute() -> None:
-        try:
-            task.run_job(conversion(tmp_path / "t"))
-        except (JobError, KeyError) as error:
-            errors.append(error)
-        said.set()
-
-    thread = threading.Thread(target=execute)
-    thread.start()
-    assert said.wait(120)
-    assert not errors
-    (job,) = engine._jobs
-    processes = processes_of(int(job))
-    task.on_kill()
-    for process in processes:
-        wait_for_end(process)
-    thread.join(60)
-    assert errors
-    assert "ended by signal" in str(errors[0])
-
-
 def test_a_process_that_ends_without_a_result_says_how_it_ended(airflow_home) -> None:
     engine = LocalSpark()
     job = engine.submit(JobRequest("discover", {"allow": ["x.*"], "deny": []}), {})
     os.killpg(int(job), signal.SIGKILL)
     while engine.status(job).state == "running":
         pass
-    with pytest.raises(JobError, match=r"ended by signal 9 .*more than memory='2g'") as raised:
+    with pytest.raises(JobError, match=r"killed from outside \(signal 9\) .*memory='2g'") as raised:
         engine.result(job)
     assert raised.value.retryable
     engine.cancel(job)  # of a job that has ended: nothing happens
@@ -214,8 +228,6 @@ def test_a_request_that_is_none_is_refused_by_name(tmp_path, capsys) -> None:
     ],
 )
 def test_a_job_that_fails_as_a_whole_has_its_error_as_its_result(spark, arguments, message, retryable) -> None:
-    import re
-
     result = run(JobRequest("discover", arguments), spark)
     assert re.search(message, result["error"])
     assert result["retryable"] is retryable
@@ -225,3 +237,19 @@ def test_a_listing_that_nobody_knows(spark) -> None:
     arguments = {"tables": [], "listing": {"strategy": "ftp"}, "manifests": [], "inline_limit": 1, "options": {}}
     result = run(JobRequest("list", arguments), spark)
     assert "The listing strategy is 'ftp', expected s3, spark or inventory" in result["error"]
+
+
+def test_workers_whose_python_lacks_a_module_say_which_python_it_is(spark, tmp_path, monkeypatch) -> None:
+    from airflow_hive_to_delta.core.errors import PermanentError, of_spark
+
+    venv.create(tmp_path / "bare", symlinks=True)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+    (result,) = run(conversion(tmp_path / "t"), spark)["results"]
+    assert f"The Python of Spark's workers, {python}, has no module pyarrow" in result["error"]
+    assert f"`{python} -m pip install pyarrow`, or set PYSPARK_PYTHON" in result["error"]
+    assert result["retryable"] is False
+
+    error = of_spark(Py4JError("ModuleNotFoundError: No module named 'airflow_hive_to_delta.core'"), "Reading")
+    assert isinstance(error, PermanentError)
+    assert "-m pip install airflow-hive-to-delta`" in str(error)

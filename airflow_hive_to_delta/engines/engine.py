@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from airflow_hive_to_delta.core.models import _Document
@@ -33,7 +34,10 @@ class JobStatus:
     """How far a job is, and what its driver has said since the status was last asked for."""
 
     state: Literal["running", "ended"]
+    #: Lines that are worth reading in the task's log.
     log: list[str] = field(default_factory=list)
+    #: A file on this machine with all that the job has said so far; None: nothing more is known than ``log``.
+    whole_log: Path | None = None
 
 
 class JobError(Exception):
@@ -46,13 +50,22 @@ class JobError(Exception):
 
 @runtime_checkable
 class Engine(Protocol):
-    """A place where Spark jobs run. Jobs are named by a string, so that another process can ask for them too."""
+    """A place where Spark jobs run. Jobs are named by a string, so that another process can ask for them too.
+
+    Its ``repr`` is written into serialized DAGs: it must be the same at every parse and hold no secret. An engine whose
+    jobs run on the machine of the task says so by ``runs_on_this_machine = True``: they then get credentials of a role
+    that are renewed while they run. Jobs that run elsewhere use the identity that they have there.
+    """
 
     #: How often :meth:`status` is worth asking.
     poll_seconds: float
 
     def submit(self, request: JobRequest, environment: Mapping[str, str]) -> str:
-        """Start a job and return its id. ``environment`` may hold credentials: it is for the job's process alone."""
+        """Start a job and return its id.
+
+        ``environment`` may hold credentials: it is for the job's process alone. A variable with an empty value is to be
+        taken out of what the job inherits.
+        """
 
     def status(self, job: str) -> JobStatus:
         """How far a job is."""

@@ -7,42 +7,69 @@ import os
 import queue
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, ClassVar
 
 from airflow_hive_to_delta.engines.engine import JobError, JobRequest, JobStatus
+from airflow_hive_to_delta.engines.processes import kill_session
 
-_GRACE_SECONDS = 10.0
+#: Time for what has been killed to be gone. Airflow itself kills a task 5 s after it was told to end.
+_GRACE_SECONDS = 2.0
+#: Of Spark's own log, how many of the last lines are shown when a job fails.
+_LAST_LINES = 40
+_WARNING = re.compile(r"\b(WARN|ERROR|FATAL)\b")
+#: Warnings that every session on one machine gives.
+_HARMLESS = (
+    "WARN NativeCodeLoader: Unable to load native-hadoop library",
+    "WARN SparkConf: Note that spark.local.dir will be overridden",
+    "WARN Utils: Set SPARK_LOCAL_IP",
+    "WARN Utils: Your hostname",
+    'Setting default log level to "WARN"',
+)
 
 
 @dataclass
 class LocalSpark:
     """Runs each job in a subprocess with a Spark session of its own. The job ends with the process that started it.
 
+    The task's log has what the job says, and of Spark's own log the warnings.
+
     :param memory: of the Spark driver, which does all the work.
     :param cores: how many cores Spark takes; all of them when not given.
-    :param conf: more settings of the session, such as ``{"spark.jars.ivy": "/opt/ivy"}``.
+    :param conf: more settings of the session, such as ``{"spark.jars.ivy": "/opt/ivy"}``. Their values are shown
+        nowhere: neither in a serialized DAG nor in the list of processes.
     """
+
+    #: Jobs can reach the loopback address of the process that submits them.
+    runs_on_this_machine: ClassVar[bool] = True
 
     memory: str = "2g"
     cores: int | None = None
-    conf: dict[str, str] = field(default_factory=dict)
+    conf: dict[str, str] = field(default_factory=dict, repr=False)
     poll_seconds: float = 0.5
     _jobs: dict[str, _Running] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[1-9][0-9]*[kmgt]", self.memory, re.IGNORECASE):
-            raise ValueError(f"memory is {self.memory!r}, expected a size such as '4g'")
+        if not isinstance(self.memory, str) or not re.fullmatch(r"[1-9][0-9]*[kmgt]", self.memory, re.IGNORECASE):
+            raise ValueError(f"memory is {self.memory!r}, expected a size with its unit, such as '4g'")
         if self.cores is not None and (type(self.cores) is not int or self.cores < 1):
-            raise ValueError(f"cores is {self.cores}, expected at least 1")
+            raise ValueError(f"cores is {self.cores!r}, expected a whole number, at least 1")
+        if not isinstance(self.conf, Mapping):
+            raise TypeError(f"conf is of type {type(self.conf).__name__}, expected a dict of Spark's settings")
+        self.conf = {_setting(name): _text(name, value) for name, value in self.conf.items()}
+
+    def __repr__(self) -> str:
+        """Without the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""
+        settings = f", conf=<{', '.join(sorted(self.conf))}>" if self.conf else ""
+        return f"{type(self).__name__}(memory={self.memory!r}, cores={self.cores!r}{settings})"
 
     def submit(self, request: JobRequest, environment: Mapping[str, str]) -> str:
         folder = Path(tempfile.mkdtemp(prefix="hive-to-delta-"))
@@ -53,26 +80,35 @@ class LocalSpark:
         (folder / "request.json").write_text(json.dumps(document))
         command = [sys.executable, "-m", "airflow_hive_to_delta.job", str(folder / "request.json")]
         command += ["--result", str(folder / "result.json"), "--ends-with-input"]
-        process = subprocess.Popen(  # noqa: S603
-            command,
-            # Nobody writes to it: it closes when this process ends, however it ends, and the job ends with it.
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
-            start_new_session=True,
-            cwd=folder,
-        )
+        spark_output, for_spark = os.pipe()
+        try:
+            process = subprocess.Popen(  # noqa: S603
+                [*command, "--spark-output", str(for_spark)],
+                # Nobody writes to it: it closes when this process ends, however it ends, and the job ends with it.
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=_merged(environment),
+                pass_fds=[for_spark],
+                start_new_session=True,
+                cwd=folder,
+            )
+        finally:
+            os.close(for_spark)
         job = str(process.pid)
-        self._jobs[job] = _Running(process, folder)
+        self._jobs[job] = _Running(process, folder, os.fdopen(spark_output, "rb"))
         return job
 
     def status(self, job: str) -> JobStatus:
         running = self._jobs[job]
-        ended = running.process.poll() is not None
-        if ended:
-            running.reader.join(_GRACE_SECONDS)  # so that its last lines are among the new ones
-        return JobStatus("ended" if ended else "running", running.new_lines())
+        code = running.poll()
+        if code is None:
+            return JobStatus("running", running.new_lines(), running.log)
+        running.wait_for_output()  # so that its last lines are among the new ones
+        lines = running.new_lines()
+        if code != 0 and not running.cancelled:
+            lines += ["The last lines of Spark's own log:", *running.last_of_spark]
+        return JobStatus("ended", lines, running.log)
 
     def result(self, job: str) -> dict[str, Any]:
         running = self._jobs.pop(job)
@@ -80,40 +116,70 @@ class LocalSpark:
         try:
             result: dict[str, Any] = json.loads((running.folder / "result.json").read_text())
         except FileNotFoundError:
-            how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
-            raise JobError(
-                f"The Spark process {how} without a result: see its last lines above. Out of memory is the usual "
-                f"cause of signal 9; give LocalSpark more than memory={self.memory!r}, or the machine more",
-                retryable=True,
-            ) from None
+            raise JobError(self._why_no_result(running, code), retryable=True) from None
         finally:
             running.close()
         return result
 
     def cancel(self, job: str) -> None:
         running = self._jobs.get(job)
-        if running is None or running.process.poll() is not None:
+        if running is None or running.poll() is not None:
             return
-        # The second for what is left of the group: the JVM may outlive the process that started it.
-        for how in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                os.killpg(running.process.pid, how)
-                running.process.wait(_GRACE_SECONDS)
+        running.cancelled = True
+        # Nothing of a job cleans up after itself when it is asked to end, so it is not asked: the log is written with
+        # one put, and the folder of the job is removed here.
+        kill_session(running.process.pid)
+        with suppress(subprocess.TimeoutExpired):
+            running.process.wait(_GRACE_SECONDS)
         running.close()
 
     def page(self, job: str) -> str | None:  # noqa: ARG002
         return None
 
+    def _why_no_result(self, running: _Running, code: int) -> str:
+        if running.cancelled:
+            return "The job was killed on request, before it had a result"
+        if code == -9:
+            return (
+                "The job's process was killed from outside (signal 9) without a result, by the kernel or the container "
+                "when memory runs out, or by a person. Give the machine more memory, or let fewer or smaller jobs run "
+                f"at a time: this one's Spark may take memory={self.memory!r} beside what Python takes"
+            )
+        how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
+        return f"The job's process {how} without a result: see its last lines in the log"
+
 
 class _Running:
-    """A job's process, with a thread that keeps its output flowing."""
+    """A job's process, with threads that keep its output flowing into one file."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path, spark_output: IO[bytes]) -> None:
         self.process = process
         self.folder = folder
+        self.log = folder / "job.log"
+        self.cancelled = False
+        self.last_of_spark: deque[str] = deque(maxlen=_LAST_LINES)
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.reader = threading.Thread(target=self._read, name=f"job-{process.pid}", daemon=True)
-        self.reader.start()
+        self._file = self.log.open("wb")
+        # A signal's handler may end the job while this thread is asking for its status.
+        self._lock = threading.RLock()
+        assert process.stdout is not None, "asked for"
+        self._streams = (process.stdout, spark_output)
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream, shown), name=f"job-{process.pid}", daemon=True)
+            for stream, shown in zip(self._streams, (self._show, self._show_warning), strict=True)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def poll(self) -> int | None:
+        """The exit code of the job's process; None while it runs. When it has ended, what it has left is killed."""
+        if self.process.returncode is None and hasattr(os, "waitid"):
+            with suppress(ChildProcessError):  # a signal's handler has been here in between
+                if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    return None
+                # Such as a worker whose JVM died. Not later: once Python has its exit code, the id may be another's.
+                kill_session(self.process.pid)
+        return self.process.poll()
 
     def new_lines(self) -> list[str]:
         lines = []
@@ -121,14 +187,54 @@ class _Running:
             lines.append(self._lines.get())
         return lines
 
+    def wait_for_output(self) -> None:
+        for reader in self._readers:
+            reader.join(_GRACE_SECONDS)
+        with self._lock:
+            if not self._file.closed:
+                self._file.flush()
+
     def close(self) -> None:
-        self.reader.join(_GRACE_SECONDS)
-        for stream in (self.process.stdin, self.process.stdout):
+        self.wait_for_output()
+        for stream in (self.process.stdin, *self._streams, self._file):
             if stream is not None:
                 stream.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None, "asked for"
-        for line in self.process.stdout:
-            self._lines.put(line.decode(errors="replace").rstrip())
+    def _read(self, stream: IO[bytes], show: Callable[[str], None]) -> None:
+        for line in stream:
+            with self._lock:
+                if not self._file.closed:
+                    self._file.write(line)
+            show(line.decode(errors="replace").rstrip())
+
+    def _show(self, line: str) -> None:
+        self._lines.put(line)
+
+    def _show_warning(self, line: str) -> None:
+        self.last_of_spark.append(line)
+        if _WARNING.search(line[:80]) and not any(words in line for words in _HARMLESS):
+            self._lines.put(line)
+
+
+def _merged(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a job inherits, with what is given in place of it. An empty value takes a variable out."""
+    taken_out = {name for name, value in environment.items() if not value}
+    return {name: value for name, value in {**os.environ, **environment}.items() if name not in taken_out}
+
+
+def _setting(name: Any) -> str:
+    if not isinstance(name, str) or not name.startswith("spark."):
+        raise ValueError(
+            f"conf has the setting {name!r}, expected a name that begins with 'spark.', and with 'spark.hadoop.' for a "
+            "setting of Hadoop or Hive"
+        )
+    return name
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, (str, int, float)):
+        raise TypeError(f"conf[{name!r}] is of type {type(value).__name__}, expected text")
+    return str(value)

@@ -72,8 +72,6 @@ class ConvertTableOperator(WritesAssets):
 
     def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:
         made = [(table, ConversionResult.from_dict(result)) for table, result in results]
-        for _, result in made:
-            self.log.info("%s", result)
         self._converted = [(table, result) for table, result in made if result.success]
         for _, result in self._converted:
             self.add_asset(context, result.to_dict())

@@ -113,7 +113,7 @@ class ListsFiles(SparkJobOperator):
         names = [table.qualified_name for table in tables]
         request = JobRequest("list", arguments, f"List the files of {label_of(arguments['tables'])}")
         try:
-            return list(self.run_job(request)["lists"])
+            return list(self.run_job(request, context)["lists"])
         except JobError as error:
             return [{"table": name, "error": str(error), "retryable": error.retryable} for name in names]
 

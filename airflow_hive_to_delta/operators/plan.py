@@ -98,6 +98,6 @@ class PlanMigrationOperator(ListsFiles):
             arguments["lists"] = list(self.list_here(context, tables, inline_limit=INLINE_LIMIT))
         request = JobRequest("plan", arguments, f"Plan the migration of {len(tables)} tables")
         try:
-            return list(self.run_job(request)["results"])
+            return list(self.run_job(request, context)["results"])
         except JobError as error:
             raise failure(error) from error

@@ -16,7 +16,7 @@ from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.operators.arguments import Reader, check
 from airflow_hive_to_delta.operators.spark_job import TableOperator
 from airflow_hive_to_delta.operators.tables import as_failed, batch_of, check_count, fail, tell
-from airflow_hive_to_delta.report import LIST_AGAIN, ReportedAction, TableOutcome, redacted_text
+from airflow_hive_to_delta.report import LIST_AGAIN, RESULTS, ReportedAction, TableOutcome, redacted_text
 from airflow_hive_to_delta.staging import safe_name
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class ResultOperator(TableOperator):
         ready, others = self.ready(tables)
         results = self._run(context, ready) if ready else []
         self.done(context, list(zip(ready, results, strict=True)))
+        for result in results:
+            self.log.info("%s", RESULTS[self.action].from_dict(result))
         outcomes = [*map(self.outcome, results), *others]
         if any(outcome.status == "failed" for outcome in outcomes):
             fail(context, outcomes)
@@ -102,7 +104,7 @@ class ResultOperator(TableOperator):
             f"{self.verb} {self.table_label}",
         )
         try:
-            results = [_redacted(result) for result in self.run_job(request)["results"]]
+            results = [_redacted(result) for result in self.run_job(request, context)["results"]]
         except JobError as error:
             fail(context, [TableOutcome.of_error(t.qualified_name, str(error), error.retryable) for t in tables])
         return [self._keep(context, table, result) for table, result in zip(tables, results, strict=True)]

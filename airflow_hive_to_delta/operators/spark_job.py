@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
@@ -11,15 +13,20 @@ from airflow.sdk.exceptions import XComNotFound
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest, LocalSpark
-from airflow_hive_to_delta.operators.identity import aws_environment
+from airflow_hive_to_delta.operators.identity import job_environment
 from airflow_hive_to_delta.operators.tables import Options, TableOrBatch, batch_of, label_of, options_dict, telling
 from airflow_hive_to_delta.report import redacted_text
-from airflow_hive_to_delta.staging import RunFolder, check_root
+from airflow_hive_to_delta.staging import RunFolder, address, check_root, safe_name
 
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context, XComArg
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
     from airflow.sdk.types import TaskInstanceKey
+
+
+_KILLED = "The task was killed, and its job was ended with it"
+_SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
 
 
 class SparkJobLink(BaseOperatorLink):
@@ -59,8 +66,7 @@ class SparkJobOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if engine is not None and not isinstance(engine, Engine):
-            raise TypeError(f"engine is {engine!r}, expected an engine such as LocalSpark()")
+        check_engine(engine)
         check_root(staging)
         self.engine: Engine = engine or LocalSpark()
         self.aws_conn_id = aws_conn_id
@@ -69,33 +75,78 @@ class SparkJobOperator(BaseOperator):
         self.staging_conn_id = staging_conn_id
         self.job_page: str | None = None
         self._job: str | None = None
+        self._killed = False
 
-    def run_job(self, request: JobRequest) -> dict[str, Any]:
-        """The result of the job. ``JobError``: it has none."""
-        environment = aws_environment(self.aws_conn_id, self.region_name)
-        self._job = job = self.engine.submit(request, environment)
-        self.log.info("Started %s as job %s on %s", request.name, job, type(self.engine).__name__)
-        self.job_page = self.engine.page(job)
-        try:
-            while True:
-                status = self.engine.status(job)
-                for line in status.log:
-                    self.log.info("%s", line)
-                if status.state == "ended":
-                    break
-                time.sleep(self.engine.poll_seconds)
-            result = self.engine.result(job)
-        finally:
-            self.engine.cancel(job)
-            self._job = None
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        # A mapped task is made when it runs; its engine is in the serialized DAG long before.
+        check_engine(kwargs.get("engine"))
+        return super().partial(**kwargs)
+
+    def run_job(self, request: JobRequest, context: Context | None = None) -> dict[str, Any]:
+        """The result of the job. ``JobError``: it has none.
+
+        With a context, and where there is a staging root, the whole of its log is kept with the run.
+        """
+        here = getattr(self.engine, "runs_on_this_machine", False)
+        with job_environment(self.aws_conn_id, self.region_name, on_this_machine=here) as environment:
+            self._job = job = self.engine.submit(request, environment)
+            self.log.info("Started %s as job %s on %s", request.name, job, type(self.engine).__name__)
+            self.job_page = self.engine.page(job)
+            try:
+                whole_log = self._follow(job)
+                if whole_log is not None and context is not None:
+                    self._keep_log(whole_log, context, environment)
+                result = self.engine.result(job)
+            except Exception as error:
+                if self._killed:
+                    raise JobError(_KILLED, retryable=True) from error
+                raise
+            finally:
+                self.engine.cancel(job)
+                self._job = None
+        if self._killed:
+            raise JobError(_KILLED, retryable=True)
         if "error" in result:
             raise JobError(redacted_text(result["error"]), retryable=bool(result["retryable"]))
         return result
 
     def on_kill(self) -> None:
+        # Airflow goes on in execute() after this.
+        self._killed = True
         if self._job is not None:
-            self.log.info("Ending job %s", self._job)
+            self.log.info("The task is being killed: ending its job %s", self._job)
             self.engine.cancel(self._job)
+
+    def _follow(self, job: str) -> Path | None:
+        """Write the job's log into the task's until the job has ended; where the whole of it is, if anywhere."""
+        while not self._killed:
+            status = self.engine.status(job)
+            for line in status.log:
+                self.log.info("%s", redacted_text(line))
+            if status.state == "ended":
+                return status.whole_log
+            time.sleep(self.engine.poll_seconds)
+        return None
+
+    def _keep_log(self, whole_log: Path, context: Context, environment: Mapping[str, str]) -> None:
+        folder = self.run_folder(context)
+        if folder is None:
+            return
+        instance: Any = context["ti"]
+        index = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
+        name = f"{safe_name(instance.task_id.rpartition('.')[2])}{index}.{instance.try_number}.log"
+        secrets = [environment[name] for name in _SECRET_VARIABLES if environment.get(name)]
+        try:
+            place: Any = folder.file("logs", name)
+            with whole_log.open(errors="replace") as lines, place.open("w") as kept:
+                for line in lines:
+                    kept.write(_without(secrets, redacted_text(line)))
+        except Exception as error:
+            # What the job has done counts more than what it said.
+            self.log.warning("The whole log of the job could not be kept under %s: %s", self.staging, error)
+        else:
+            self.log.info("The whole log of the job, with Spark's own, is kept at %s", address(place))
 
     def render_template(
         self,
@@ -146,6 +197,28 @@ class TableOperator(SparkJobOperator):
     def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:
         """What the task returns for each table. An exception is the outcome of all of them, unless it was told."""
         raise NotImplementedError
+
+
+def check_engine(engine: Any) -> None:
+    """Refuse, when a DAG is parsed, what is no engine, or would make a new version of the DAG at every parse."""
+    if engine is None:
+        return
+    if isinstance(engine, type):
+        raise TypeError(f"engine is the class {engine.__name__}, expected an engine: call it, {engine.__name__}()")
+    if not isinstance(engine, Engine):
+        raise TypeError(f"engine is {engine!r}, expected an engine such as LocalSpark()")
+    if re.search(r"\bat 0x[0-9a-f]+", repr(engine)):
+        raise TypeError(
+            f"engine is {engine!r}, which is written differently at every parse of the DAG, so that Airflow would make "
+            f"a new version of it each time. Give {type(engine).__name__} a __repr__ that names its settings (without "
+            "secrets), or make it a dataclass"
+        )
+
+
+def _without(secrets: Sequence[str], text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
 
 
 def _resolved(value: Any, context: Context) -> Any:

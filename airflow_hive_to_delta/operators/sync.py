@@ -90,10 +90,5 @@ class SyncTableOperator(WritesAssets):
 
     def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:
         for _, result in results:
-            self.log.info(
-                "%s: %s, version %s, %s files added, %s removed",
-                *(result[name] for name in ("source_table", "status", "version")),
-                *(result[name] for name in ("num_added_files", "num_removed_files")),
-            )
             if result["status"] in ("synced", "already_synced"):
                 self.add_asset(context, result)

@@ -61,12 +61,6 @@ class VacuumExternalFilesOperator(ResultOperator):
         arguments["dry_run"] = arguments.pop("is_dry_run")
         return arguments
 
-    def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:  # noqa: ARG002
-        for _, result in results:
-            which, done = ("orphaned", "to delete") if result["dry_run"] else ("deleted", "deleted")
-            files, size = len(result[f"{which}_files"]), result[f"{which}_bytes"]
-            self.log.info("%s: %d files %s, %d bytes", result["table_name"], files, done, size)
-
     def returned(self, result: Result) -> Result:
         most = max(len(result["orphaned_files"]), len(result["deleted_files"]))
         if most <= INLINE_LIMIT:
