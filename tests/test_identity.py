@@ -80,16 +80,17 @@ def test_a_connection_without_an_identity_adds_none_to_a_job(airflow_home, monke
 def test_keys_of_a_connection_are_passed_on_and_no_token_of_the_worker_with_them(airflow_home, monkeypatch) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of-the-worker")
     define(monkeypatch, "keys", login="AKIAKEYS", password="secret")
-    found = environment_of("keys", here=False)
+    found = environment_of("keys")
     assert (found["AWS_ACCESS_KEY_ID"], found["AWS_SECRET_ACCESS_KEY"]) == ("AKIAKEYS", "secret")
     assert found["AWS_SESSION_TOKEN"] == "", "which takes it out of what the job inherits"
+    assert environment_of("keys", here=False) == {}
 
 
 def test_a_role_is_served_to_a_job_on_this_machine_only(airflow_home, monkeypatch, tmp_path, caplog) -> None:
     role = {"role_arn": ROLE, "region_name": "eu-west-1"}
     define(monkeypatch, "role", login="AKIAKEYS", password="secret", extra=role)
     assert environment_of("role", here=False) == IN_IRELAND
-    assert "they are not passed to a job that runs elsewhere" in caplog.text
+    assert "is not sent to an engine elsewhere" in caplog.text
 
     # All that would outrank it is on the worker.
     files = tmp_path / "credentials"

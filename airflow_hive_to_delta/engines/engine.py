@@ -53,8 +53,8 @@ class Engine(Protocol):
     """A place where Spark jobs run. Jobs are named by a string, so that another process can ask for them too.
 
     Its ``repr`` is written into serialized DAGs: it must be the same at every parse and hold no secret. An engine whose
-    jobs run on the machine of the task says so by ``runs_on_this_machine = True``: they then get credentials of a role
-    that are renewed while they run. Jobs that run elsewhere use the identity that they have there.
+    jobs run on the machine of the task says so by ``runs_on_this_machine = True``: they then get the identity of the
+    connection, renewed while they run if it is a role. Jobs that run elsewhere use the identity that they have there.
     """
 
     #: How often :meth:`status` is worth asking.

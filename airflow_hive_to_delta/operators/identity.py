@@ -72,8 +72,8 @@ def job_environment(
     """The connection as environment variables of a job's process, for as long as the job runs.
 
     A connection without an identity of its own adds none: the job finds that of the machine it runs on, and renews it.
-    Keys are passed on. A role, whose credentials expire, is served to a job on this machine, which asks for new ones in
-    time; a job elsewhere gets no credentials of it, and needs an identity of its own.
+    To a job on this machine keys are passed on, and a role, whose credentials expire, is served: the job asks for new
+    ones in time. A job elsewhere gets no credentials.
 
     :param on_this_machine: whether the job can reach the loopback address of this one.
     """
@@ -100,6 +100,13 @@ def _identity(hook: AwsGenericHook[Any], on_this_machine: bool) -> Iterator[dict
     credentials: Any = session.get_credentials()
     if credentials is None or not (_has_identity(hook) or credentials.method in _UNKNOWN_TO_S3A):
         yield {}
+    elif not on_this_machine:
+        log.warning(
+            "The identity of the connection %s is not sent to an engine elsewhere: its jobs use the one that they have "
+            "there. An engine whose jobs run on the task's machine says so by runs_on_this_machine = True",
+            hook.aws_conn_id,
+        )
+        yield {}
     elif not isinstance(credentials, RefreshableCredentials):
         keys = hook.get_credentials(region_name=hook.region_name)  # which keeps them out of the task's log
         yield {
@@ -108,13 +115,6 @@ def _identity(hook: AwsGenericHook[Any], on_this_machine: bool) -> Iterator[dict
             "AWS_SECRET_ACCESS_KEY": str(keys.secret_key),
             "AWS_SESSION_TOKEN": keys.token or "",
         }
-    elif not on_this_machine:
-        log.warning(
-            "The connection %s has a role, whose credentials expire: they are not passed to a job that runs elsewhere, "
-            "which uses the identity that it has there",
-            hook.aws_conn_id,
-        )
-        yield {}
     else:
         from airflow.sdk.log import mask_secret
 

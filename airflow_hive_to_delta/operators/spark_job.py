@@ -95,11 +95,9 @@ class SparkJobOperator(BaseOperator):
             self.job_page = self.engine.page(job)
             try:
                 whole_log = self._follow(job)
-                if self._killed:
-                    raise JobError(_KILLED, retryable=True)
                 if whole_log is not None and context is not None:
                     self._keep_log(whole_log, context, environment)
-                result = self.engine.result(job)
+                result = {} if self._killed else self.engine.result(job)
             except Exception as error:
                 if self._killed:
                     raise JobError(_KILLED, retryable=True) from error
