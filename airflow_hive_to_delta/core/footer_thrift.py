@@ -2,7 +2,7 @@
 
 A footer is a struct in Thrift's compact protocol. pyarrow's bindings end the whole process on some of them (a column
 that is encrypted, a bound of the wrong length), and a list that declares a billion elements is allocated before it is
-read. Here nothing is allocated that the bytes do not hold, every malformed footer is a :class:`MalformedFooterError`,
+read. Here nothing is allocated that the bytes do not hold, every malformed footer is a :class:`MalformedThriftError`,
 and only what the log needs is kept: rows, and the statistics of each column chunk as they were written.
 
 The numbers of fields are those of ``parquet.thrift``. A field of another type than that file gives it counts as
@@ -15,6 +15,24 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from airflow_hive_to_delta.core.thrift_compact import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    MalformedThriftError,
+    binary,
+    field_header,
+    field_number,
+    integer,
+    list_header,
+    skip,
+    skip_elements,
+    skip_rest,
+    varint,
+)
+
 #: What a group of fields must have to be readable at all, as bits of their numbers.
 _FILE_REQUIRED = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4
 _GROUP_REQUIRED = 1 << 1 | 1 << 2 | 1 << 3
@@ -22,11 +40,7 @@ _CHUNK_REQUIRED = 1 << 2 | 1 << 3
 _COLUMN_INTEGERS = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 9
 _COLUMN_LISTS = 1 << 2 | 1 << 3
 
-# Types of the compact protocol.
-_TRUE, _FALSE, _BYTE, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12
 _SHORT_INTEGER_HEADERS = re.escape(bytes(step << 4 | kind for step in range(1, 16) for kind in (4, 5, 6)))
-#: Structs inside structs that a reader follows; deeper ones exhaust a stack somewhere.
-_MOST_NESTED = 64
 #: Groups inside groups of a schema.
 _DEEPEST_SCHEMA = 100
 
@@ -34,22 +48,22 @@ _DEEPEST_SCHEMA = 100
 # A column chunk as nearly all writers write it, up to its path, and from there to its statistics. Two matches take the
 # place of a dozen fields one by one, which any other chunk is read by.
 _V = rb"[\x80-\xff]*+[\x00-\x7f]"
-_ENCODINGS = b"|".join(re.escape(bytes([size << 4 | _I32])) + _V * size for size in range(1, 6))
+_ENCODINGS = b"|".join(re.escape(bytes([size << 4 | I32])) + _V * size for size in range(1, 6))
 _USUAL_START = re.compile(rb"\x26%b\x1c\x15%b\x19(?:%b)\x19" % (_V, _V, _ENCODINGS), re.DOTALL)
 _USUAL_MIDDLE = re.compile(
     rb"\x15%b\x16(%b)\x16%b\x16%b\x26%b(?:\x26%b\x1c|\x3c)" % (_V, _V, _V, _V, _V, _V), re.DOTALL
 )
 # What comes after the statistics, to the end of the column: lists of encodings, and sizes with their histograms.
 _STRUCT_OF_INTEGERS = rb"(?:[%b]%b)*+\x00" % (_SHORT_INTEGER_HEADERS, _V)
-_PAGES = b"|".join(re.escape(bytes([size << 4 | _STRUCT])) + _STRUCT_OF_INTEGERS * size for size in range(1, 6))
-_HISTOGRAM = b"|".join(re.escape(bytes([size << 4 | _I64])) + _V * size for size in range(6))
+_PAGES = b"|".join(re.escape(bytes([size << 4 | STRUCT])) + _STRUCT_OF_INTEGERS * size for size in range(1, 6))
+_HISTOGRAM = b"|".join(re.escape(bytes([size << 4 | I64])) + _V * size for size in range(6))
 _USUAL_END = re.compile(
     rb"(?:\x19(?:%b))?+(?:\x3c(?:\x16%b)?+(?:[\x19\x29\x39](?:%b))*+\x00)?+\x00" % (_PAGES, _V, _HISTOGRAM)
 )
 
 
-class MalformedFooterError(ValueError):
-    """The bytes are no footer that a reader could use."""
+class MalformedFooterError(MalformedThriftError):
+    """The bytes are a struct, but no footer that a reader could use."""
 
 
 class EncryptedColumnError(ValueError):
@@ -101,11 +115,11 @@ class SchemaPart:
 def read_schema_part(data: bytes) -> SchemaPart:
     """The schema of a footer. Version and schema come first in the files of every writer."""
     try:
-        last, kind, at = _field_header(data, 0, 0)
-        if (last, kind) == (1, _I32):
-            at = _skip(data, at, kind, 0)
-            last, kind, at = _field_header(data, at, last)
-        if (last, kind) != (2, _LIST):
+        last, kind, at = field_header(data, 0, 0)
+        if (last, kind) == (1, I32):
+            at = skip(data, at, kind, 0)
+            last, kind, at = field_header(data, at, last)
+        if (last, kind) != (2, LIST):
             raise MalformedFooterError("it does not begin with a version and a schema")
         elements, end = _schema_elements(data, at)
     except IndexError:
@@ -127,22 +141,22 @@ def _read_footer(data: bytes, schema: SchemaPart) -> Footer:
     type_ordered: list[bool] = []
     last, at, seen = 2, len(schema.prefix), 1 << 1 | 1 << 2
     while True:
-        last, kind, at = _field_header(data, at, last)
+        last, kind, at = field_header(data, at, last)
         if kind == 0:
             break
         seen |= 1 << last
-        if last == 4 and kind == _LIST:
+        if last == 4 and kind == LIST:
             groups, at = _row_groups(data, at, schema.leaf_paths)
             footer = Footer(groups)
-        elif last == 6 and kind == _BINARY:
-            text, at = _binary(data, at)
+        elif last == 6 and kind == BINARY:
+            text, at = binary(data, at)
             created_by = text.decode(errors="replace")
-        elif last == 7 and kind == _LIST:
+        elif last == 7 and kind == LIST:
             type_ordered, at = _column_orders(data, at)
         elif last in (8, 9):
             raise EncryptedColumnError
         else:
-            at = _skip(data, at, kind, 0)
+            at = skip(data, at, kind, 0)
     if seen & _FILE_REQUIRED != _FILE_REQUIRED or footer is None:
         raise MalformedFooterError("it lacks a field that every footer has")
     footer.created_by, footer.type_ordered = created_by, type_ordered
@@ -150,8 +164,8 @@ def _read_footer(data: bytes, schema: SchemaPart) -> Footer:
 
 
 def _row_groups(data: bytes, at: int, paths: Sequence[bytes]) -> tuple[list[RowGroup], int]:
-    size, kind, at = _list_header(data, at)
-    if size and kind != _STRUCT:
+    size, kind, at = list_header(data, at)
+    if size and kind != STRUCT:
         raise MalformedFooterError("its row groups are no structs")
     groups = []
     for _ in range(size):
@@ -164,20 +178,20 @@ def _row_group(data: bytes, at: int, paths: Sequence[bytes]) -> tuple[RowGroup, 
     chunks: list[ChunkStatistics | None] = []
     rows = last = seen = 0
     while True:
-        last, kind, at = _field_header(data, at, last)
+        last, kind, at = field_header(data, at, last)
         if kind == 0:
             break
-        if last == 1 and kind == _LIST:
-            size, inner, at = _list_header(data, at)
-            if size != len(paths) or (size and inner != _STRUCT):
+        if last == 1 and kind == LIST:
+            size, inner, at = list_header(data, at)
+            if size != len(paths) or (size and inner != STRUCT):
                 raise MalformedFooterError(f"a row group has {size} columns, and the schema {len(paths)}")
             for path in paths:
                 chunk, at = _column_chunk(data, at, path)
                 chunks.append(chunk)
-        elif last == 3 and kind == _I64:
-            rows, at = _integer(data, at)
+        elif last == 3 and kind == I64:
+            rows, at = integer(data, at)
         else:
-            at = _skip(data, at, kind, 0)
+            at = skip(data, at, kind, 0)
             if last in (1, 3):
                 continue
         seen |= 1 << last
@@ -196,9 +210,9 @@ def _column_chunk(data: bytes, at: int, path: bytes) -> tuple[ChunkStatistics | 
         middle = _USUAL_MIDDLE.match(data, start.end() + len(path))
         if middle:
             found, at = _statistics(data, middle.end())
-            found.values = _integer(data, middle.start(1))[0]
+            found.values = integer(data, middle.start(1))[0]
             end = _USUAL_END.match(data, at)
-            at = end.end() if end else _skip_rest(data, at, 12)
+            at = end.end() if end else skip_rest(data, at, 12)
             last, seen = 3, _CHUNK_REQUIRED
     while True:
         header = data[at]
@@ -209,15 +223,15 @@ def _column_chunk(data: bytes, at: int, path: bytes) -> tuple[ChunkStatistics | 
         if header > 15:
             last += header >> 4
         else:
-            last, at = _field_number(data, at, last)
-        if last == 3 and kind == _STRUCT:
+            last, at = field_number(data, at, last)
+        if last == 3 and kind == STRUCT:
             found, at = _column(data, at, path)
             seen |= 1 << last
         elif last in (8, 9):
             raise EncryptedColumnError
         else:
-            at = _skip(data, at, kind, 0)
-            if last == 2 and kind == _I64:
+            at = skip(data, at, kind, 0)
+            if last == 2 and kind == I64:
                 seen |= 1 << last
     if seen & _CHUNK_REQUIRED != _CHUNK_REQUIRED:
         raise MalformedFooterError("a column chunk lacks its metadata or its offset")
@@ -237,24 +251,24 @@ def _column(data: bytes, at: int, path: bytes) -> tuple[ChunkStatistics | None, 
         if header > 15:
             last += header >> 4
         else:
-            last, at = _field_number(data, at, last)
-        if 3 < kind < 7:
+            last, at = field_number(data, at, last)
+        if 3 < kind < 7:  # an integer
             integers |= 1 << last
             if last == 5:
-                values, at = _integer(data, at)
+                values, at = integer(data, at)
             else:
                 while data[at] > 127:
                     at += 1
                 at += 1
-        elif last == 12 and kind == _STRUCT:
+        elif last == 12 and kind == STRUCT:
             found, at = _statistics(data, at)
-        elif kind == _LIST:
+        elif kind == LIST:
             lists |= 1 << last
             if last == 3:
                 own = data.startswith(path, at)
-            at = _skip(data, at, kind, 0)
+            at = skip(data, at, kind, 0)
         else:
-            at = _skip(data, at, kind, 0)
+            at = skip(data, at, kind, 0)
     if integers & _COLUMN_INTEGERS != _COLUMN_INTEGERS or lists & _COLUMN_LISTS != _COLUMN_LISTS:
         raise MalformedFooterError("a column chunk lacks its type, its path, its values or its offset")
     if found is not None:
@@ -275,13 +289,13 @@ def _statistics(data: bytes, at: int) -> tuple[ChunkStatistics, int]:
         if header > 15:
             last += header >> 4
         else:
-            last, at = _field_number(data, at, last)
-        if kind == _BINARY:
+            last, at = field_number(data, at, last)
+        if kind == BINARY:
             # A length under 128 is one byte, and bounds are short.
             length = data[at]
             at += 1
             if length > 127:
-                length, at = _varint(data, at - 1)
+                length, at = varint(data, at - 1)
             end = at + length
             if end > len(data):
                 raise MalformedFooterError("a bound is longer than the footer")
@@ -290,20 +304,20 @@ def _statistics(data: bytes, at: int) -> tuple[ChunkStatistics, int]:
             elif last == 6:
                 found.low = data[at:end]
             at = end
-        elif kind == _I64 and last in (3, 9):
-            count, at = _integer(data, at)
+        elif kind == I64 and last in (3, 9):
+            count, at = integer(data, at)
             if last == 3:
                 found.null_count = count
             else:
                 found.nan_count = count
         else:
-            at = _skip(data, at, kind, 0)
+            at = skip(data, at, kind, 0)
 
 
 def _column_orders(data: bytes, at: int) -> tuple[list[bool], int]:
-    size, kind, at = _list_header(data, at)
-    if kind != _STRUCT:
-        return [], _skip_elements(data, at, kind, size, 0)
+    size, kind, at = list_header(data, at)
+    if kind != STRUCT:
+        return [], skip_elements(data, at, kind, size, 0)
     orders = []
     for _ in range(size):
         # A union: a struct whose only field says which order it is. TYPE_ORDER is the first, an empty struct.
@@ -312,7 +326,7 @@ def _column_orders(data: bytes, at: int) -> tuple[list[bool], int]:
             at += 3
         else:
             orders.append(False)
-            at = _skip(data, at, _STRUCT, 0)
+            at = skip(data, at, STRUCT, 0)
     return orders, at
 
 
@@ -321,22 +335,22 @@ def _column_orders(data: bytes, at: int) -> tuple[list[bool], int]:
 
 def _schema_elements(data: bytes, at: int) -> tuple[list[tuple[bytes, int]], int]:
     """The name of every element and how many children it has."""
-    size, kind, at = _list_header(data, at)
-    if kind != _STRUCT or size == 0:
+    size, kind, at = list_header(data, at)
+    if kind != STRUCT or size == 0:
         raise MalformedFooterError("its schema is no list of elements")
     elements = []
     for _ in range(size):
         name, children, last = None, 0, 0
         while True:
-            last, kind, at = _field_header(data, at, last)
+            last, kind, at = field_header(data, at, last)
             if kind == 0:
                 break
-            if last == 4 and kind == _BINARY:
-                name, at = _binary(data, at)
-            elif last == 5 and kind == _I32:
-                children, at = _integer(data, at)
+            if last == 4 and kind == BINARY:
+                name, at = binary(data, at)
+            elif last == 5 and kind == I32:
+                children, at = integer(data, at)
             else:
-                at = _skip(data, at, kind, 0)
+                at = skip(data, at, kind, 0)
         if name is None or children < 0:
             raise MalformedFooterError("an element of its schema has no name, or less than no children")
         elements.append((name, children))
@@ -369,7 +383,7 @@ def _leaf_paths(elements: list[tuple[bytes, int]]) -> list[bytes]:
 
 
 def _encoded_path(names: list[bytes]) -> bytes:
-    header = bytes([len(names) << 4 | _BINARY]) if len(names) < 15 else b"\xf8" + _encoded_varint(len(names))
+    header = bytes([len(names) << 4 | BINARY]) if len(names) < 15 else b"\xf8" + _encoded_varint(len(names))
     return header + b"".join(_encoded_varint(len(name)) + name for name in names)
 
 
@@ -379,139 +393,3 @@ def _encoded_varint(number: int) -> bytes:
         encoded.append(number & 127 | 128)
         number >>= 7
     return bytes([*encoded, number])
-
-
-# --- The compact protocol -------------------------------------------------------------------------------------------
-
-
-def _field_header(data: bytes, at: int, last: int) -> tuple[int, int, int]:
-    """Number and type of the next field, 0 at the end of a struct, and where its value begins."""
-    header = data[at]
-    if header == 0:
-        return last, 0, at + 1
-    if header & 15 == 0:
-        raise MalformedFooterError("it has a field of the unknown type 0")
-    if header > 15:
-        return last + (header >> 4), header & 15, at + 1
-    number, at = _field_number(data, at + 1, last)
-    return number, header & 15, at
-
-
-def _field_number(data: bytes, at: int, last: int) -> tuple[int, int]:
-    """A number that is written out. Writers go upwards; a field that comes twice means different things to readers."""
-    number, at = _integer(data, at)
-    if not last < number < 32_768:
-        raise MalformedFooterError(f"the field {number} comes after the field {last}")
-    return number, at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number, at
-        shift += 7
-        if shift > 63:
-            raise MalformedFooterError("a number has more than 64 bits")
-
-
-def _integer(data: bytes, at: int) -> tuple[int, int]:
-    number = data[at]
-    at += 1
-    if number > 127:
-        number, at = _varint(data, at - 1)
-        if number >> 64:
-            raise MalformedFooterError("a number has more than 64 bits")
-    return number >> 1 ^ -(number & 1), at
-
-
-def _binary(data: bytes, at: int) -> tuple[bytes, int]:
-    length, at = _varint(data, at)
-    end = at + length
-    if end > len(data):
-        raise MalformedFooterError("a text is longer than the footer")
-    return data[at:end], end
-
-
-def _list_header(data: bytes, at: int) -> tuple[int, int, int]:
-    """How many elements a list declares, of which type, and where they begin. Each takes at least one byte."""
-    header = data[at]
-    size, at = (header >> 4, at + 1) if header < 0xF0 else _varint(data, at + 1)
-    if size > len(data) - at:
-        raise MalformedFooterError(f"a list declares {size} elements in {len(data) - at} bytes")
-    return size, header & 15, at
-
-
-def _skip_rest(data: bytes, at: int, last: int) -> int:
-    """Where a struct ends of which the fields up to this one are read."""
-    while True:
-        header = data[at]
-        at += 1
-        if header == 0:
-            return at
-        if header > 15:
-            last += header >> 4
-        else:
-            last, at = _field_number(data, at, last)
-        at = _skip(data, at, header & 15, 0)
-
-
-def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Where the value that begins here ends."""
-    if 3 < kind < 7:
-        while data[at] > 127:
-            at += 1
-        return at + 1
-    if kind == _BINARY:
-        length, at = _varint(data, at)
-        if length > len(data) - at:
-            raise MalformedFooterError("a text is longer than the footer")
-        return at + length
-    if kind in (9, 10):
-        size, inner, at = _list_header(data, at)
-        return _skip_elements(data, at, inner, size, depth)
-    if kind == _STRUCT:
-        if depth >= _MOST_NESTED:
-            raise MalformedFooterError(f"it has structs more than {_MOST_NESTED} levels deep")
-        while True:
-            header = data[at]
-            at += 1
-            if header == 0:
-                return at
-            if header < 16:
-                while data[at] > 127:
-                    at += 1
-                at += 1
-            at = _skip(data, at, header & 15, depth + 1)
-    if 0 < kind < 3:
-        return at  # a boolean is its type
-    if kind == _BYTE:
-        return at + 1
-    if kind == _DOUBLE:
-        return at + 8
-    if kind == _MAP:
-        size, at = _varint(data, at)
-        if size > len(data) - at:
-            raise MalformedFooterError(f"a map declares {size} entries in {len(data) - at} bytes")
-        if size == 0:
-            return at
-        kinds = data[at]
-        at += 1
-        for _ in range(size):
-            at = _skip_elements(data, at, kinds >> 4, 1, depth)
-            at = _skip_elements(data, at, kinds & 15, 1, depth)
-        return at
-    raise MalformedFooterError(f"it has a field of the unknown type {kind}")
-
-
-def _skip_elements(data: bytes, at: int, kind: int, size: int, depth: int) -> int:
-    if 0 < kind < 4:
-        return at + size  # in a list a boolean takes a byte
-    if depth >= _MOST_NESTED:
-        raise MalformedFooterError(f"it has lists more than {_MOST_NESTED} levels deep")
-    for _ in range(size):
-        at = _skip(data, at, kind, depth + 1)
-    return at

@@ -23,7 +23,6 @@ from airflow_hive_to_delta.core.footer_thrift import (
     ChunkStatistics,
     EncryptedColumnError,
     Footer,
-    MalformedFooterError,
     SchemaPart,
     read_footer,
     read_schema_part,
@@ -39,6 +38,7 @@ from airflow_hive_to_delta.core.statistics import (
     string_bound,
     timestamp_bound,
 )
+from airflow_hive_to_delta.core.thrift_compact import MalformedThriftError
 
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.models import ConversionOptions
@@ -127,7 +127,7 @@ def parse_footer(
                 return part, layout, read_footer(data, part)
         part = read_schema_part(data)
         footer = read_footer(data, part)
-    except MalformedFooterError as error:
+    except MalformedThriftError as error:
         raise PermanentError(
             f"The footer of {path} cannot be read: {error}. Restore the file, or take it out of the table"
         ) from error
