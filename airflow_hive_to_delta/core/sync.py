@@ -250,7 +250,7 @@ def _sync_once(
         records.keep_columns(_names(table.columns), committed)
     if settled:
         records.keep_settled(settled, committed)
-    ledger_of(snapshot_of(snapshot.spark, snapshot.storage, snapshot.root)).keep()
+    ledger.at(snapshot_of(snapshot.spark, snapshot.storage, snapshot.root)).keep()
     return replace(
         result,
         status="synced",
