@@ -17,7 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, ParquetFileInfo, S3Listing, TableInfo
 from airflow_hive_to_delta.core.converter import convert
-from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, TransientError, UnsupportedTableError
+from airflow_hive_to_delta.core.errors import (
+    PartitionError,
+    PermanentError,
+    SchemaError,
+    TransientError,
+    UnsupportedTableError,
+)
 from airflow_hive_to_delta.core.ledger import ledger_of
 from airflow_hive_to_delta.core.listing import MadeListing, files_as_df
 from airflow_hive_to_delta.core.models import SyncResult
@@ -342,6 +348,24 @@ def test_a_partition_that_hive_writes_anew_where_delta_has_compacted_it_is_a_con
     lake.put("d", {"id": [13]}, far)
     assert sync_table(lake.spark, hive, S3Listing()).num_added_files == 1
     assert sorted(row.id for row in delta_at(lake.spark, lake.location()).collect()) == [10, 11, 12, 13]
+
+
+@pytest.mark.slow
+def test_deltas_own_files_may_lie_in_folders_of_no_partition(folder: Folder) -> None:
+    """As delta.randomizeFilePrefixes puts them, where the files are listed from the root."""
+    folder.convert(properties={"delta.randomizeFilePrefixes": "true"})
+    folder.sql("INSERT INTO {t} VALUES (7, '1')")
+    folder.sql("DELETE FROM {t} WHERE id = 1")
+    folder.sql("DELETE FROM {t} WHERE id = 7")
+    apart = [path for path in folder.root.rglob("*.parquet") if "day=" not in str(path.relative_to(folder.root))]
+    assert len(apart) == 2, "one of them is not in the table any more"
+    folder.write("3", "000000_0", [5])
+    for mode, added in (("append", 1), ("complete", 0)):
+        assert folder.sync(mode).num_added_files == added
+    assert folder.ids == [("1", 2), ("2", 3), ("3", 5)]
+    write_parquet(folder.root / "Ab" / "part-0.parquet", {"id": [9]})
+    with pytest.raises(PartitionError, match=r"Expecting 1 partition column.*Ab/part-0\.parquet"):
+        folder.sync("complete")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.adds import DESCRIBED_SCHEMA
@@ -17,7 +18,7 @@ from airflow_hive_to_delta.core.errors import KINDS, PermanentError, spark_call
 from airflow_hive_to_delta.core.paths import parse_location
 from airflow_hive_to_delta.core.presence import with_presence
 from airflow_hive_to_delta.core.scan import FilePlacer
-from airflow_hive_to_delta.core.snapshot import key_of
+from airflow_hive_to_delta.core.snapshot import key_of, place_of_listed
 from airflow_hive_to_delta.core.sql import sql_literal
 
 if TYPE_CHECKING:
@@ -131,9 +132,10 @@ def differences(
     with persisted(placed) as hives:
         doing = f"Comparing the files of {snapshot.root} with its log"
         with spark_call(doing):
-            _refuse_unplaced(hives)
+            _refuse_unplaced(hives, snapshot, ledger)
         hive = hives.select(
-            "key",
+            # Only of files of Delta's own, which may lie in any folder, nobody has found the key.
+            F.coalesce("key", place_of_listed()).alias("key"),
             F.col("path").alias("h_path"),
             F.col("size").alias("h_size"),
             F.col("modification_time").alias("h_time"),
@@ -248,15 +250,26 @@ def _folder(column: str) -> Column:
     return F.regexp_extract(column, "^(.*)/[^/]*$", 1)
 
 
-def _refuse_unplaced(placed: DataFrame) -> None:
-    """Refuse files that cannot be part of the table, and files that are listed twice (rule 4)."""
+def _refuse_unplaced(placed: DataFrame, snapshot: Snapshot, ledger: Ledger) -> None:
+    """Refuse files that cannot be part of the table, and files that are listed twice (rule 4).
+
+    Files that Delta wrote need not lie in the folder of a partition: ``delta.randomizeFilePrefixes``.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    error = F.min(F.when(F.col("error").isNotNull(), F.struct("retryable", "path", "error", "error_kind")))
-    row = placed.agg(error.alias("first"), F.count("key") > F.count_distinct("key")).first()
+    row = placed.agg(F.count("error") > 0, F.count("key") > F.count_distinct("key")).first()
     assert row is not None
-    if row.first is not None:
-        raise KINDS[row.first.error_kind](row.first.error)
+    if row[0]:
+        said = ledger.files()
+        named = reduce(
+            lambda one, other: one.unionByName(other),
+            [frame.select("key") for frame in (said, snapshot.files, snapshot.removed)],
+        )
+        deltas = named.join(said.where("hive IS NOT NULL"), "key", "left_anti")
+        wrong = placed.where("error IS NOT NULL").withColumn("key", place_of_listed())
+        first = wrong.join(deltas, "key", "left_anti").orderBy("retryable", "path").first()
+        if first is not None:
+            raise KINDS[first.error_kind](first.error)
     if row[1]:
         twice = placed.groupBy("key").count().where("count > 1").orderBy("key").first()
         raise PermanentError(f"The list of files has {twice and twice.key} more than once. List each file once")
