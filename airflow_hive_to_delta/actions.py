@@ -9,7 +9,8 @@
   ``max_workers``; ``options``. The result has ``results``, as those of all that follow.
 - ``verify``: ``tables``; ``lists``; ``level``; ``versions``, one or null for each table; ``max_workers``; ``options``.
 - ``sync``: ``tables``; ``lists``; ``output_mode``; ``merge_schema``; ``overwrite_schema``; ``run_version``;
-  ``accept_conflicts``; ``allow_forgotten_entries``; ``max_workers``; ``options``.
+  ``accept_conflicts``; ``allow_forgotten_entries``; ``quiet_period``, in seconds, or null; ``max_workers``;
+  ``options``.
 - ``vacuum``: ``tables``; ``retention_hours``; ``dry_run``; ``allow_short_retention``; ``options``.
 - ``rollback``: ``tables``; ``lose_versions``; ``options``.
 - ``cut_over``: ``tables``; ``options``.
@@ -24,6 +25,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_hive_to_delta.core.converter import convert
@@ -37,6 +39,7 @@ from airflow_hive_to_delta.core.errors import (
     VerificationError,
     spark_call,
 )
+from airflow_hive_to_delta.core.list_age import ListedAt, listed_before, now
 from airflow_hive_to_delta.core.listing import (
     DatabricksListing,
     DataFrameListing,
@@ -112,9 +115,10 @@ def _list(
     for document, manifest in zip(tables, manifests, strict=True):
         table = TableInfo.from_dict(document)
         try:
-            version = log_version(table, chosen, spark)  # before the listing, so that it is never too new
+            # Before the listing, so that it is never too new.
+            listed = listed_before(strategy, table) or ListedAt(now(), log_version(table, chosen, spark))
             files = _list_one(strategy.list_files_df(spark, table, chosen), table, manifest, inline_limit)
-            files.log_version = version
+            files.log_version, files.listed_at = listed.version, listed.time
             say(f"{table.qualified_name}: {files.file_count} files, {files.byte_count} bytes")
             lists.append(files.to_dict())
         except Exception as error:
@@ -217,6 +221,7 @@ def _sync(
     options: dict[str, Any],
     accept_conflicts: bool = False,
     allow_forgotten_entries: bool = False,
+    quiet_period: float | None = None,
     max_workers: int = 4,
 ) -> dict[str, Any]:
     listing, chosen = _Listed(lists), ConversionOptions.from_dict(options)
@@ -232,6 +237,7 @@ def _sync(
             run_version=run_version,
             accept_conflicts=accept_conflicts,
             allow_forgotten_entries=allow_forgotten_entries,
+            quiet_period=None if quiet_period is None else timedelta(seconds=quiet_period),
             options=chosen,
         )
 
@@ -353,6 +359,10 @@ class _Listed(MadeListing):
     def listed_at_version(self, table: TableInfo) -> int | None:
         version: int | None = self._lists[table.qualified_name].get("log_version")
         return version
+
+    def listed_at_time(self, table: TableInfo) -> int | None:
+        time: int | None = self._lists[table.qualified_name].get("listed_at")
+        return time
 
 
 ACTIONS: dict[Action, Callable[..., dict[str, Any]]] = {

@@ -32,8 +32,12 @@ class FileList(_Document):
     #: As :class:`ParquetFileInfo` dicts; None: they are in the manifest.
     files: list[dict[str, Any]] | None = None
     manifest: str | None = None
-    #: The version of the Delta log at the table's location before the files were listed, -1 for none; None: not known.
+    #: The version of the Delta log at the table's location before the files were listed, -1 for none; None: not known,
+    #: as for an S3 Inventory report.
     log_version: int | None = None
+    #: When the files were listed, in milliseconds since the epoch: that moment or one before it; of an S3 Inventory
+    #: report, when S3 began to scan the bucket. None: not known.
+    listed_at: int | None = None
 
 
 def too_many(table: str, limit: int) -> str:

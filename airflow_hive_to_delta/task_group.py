@@ -166,6 +166,7 @@ def hive_to_delta_sync_task_group(
     overwrite_schema: bool = False,
     accept_conflicts: bool = False,
     allow_forgotten_entries: bool = False,
+    quiet_period: timedelta | float | str | None = timedelta(minutes=10),
     verify: VerifyLevel | None = None,
     aws_conn_id: str | None = "aws_default",
     region_name: str | None = None,
@@ -188,8 +189,11 @@ def hive_to_delta_sync_task_group(
     :param overwrite_schema: take over Hive's columns as they are; with ``complete`` only.
     :param accept_conflicts: add files that Hive has written anew after Delta had changed rows of them.
     :param allow_forgotten_entries: go on though entries of the log are gone that no sync has seen.
+    :param quiet_period: partitions with a file younger than this, a timedelta or a number of minutes, wait for the next
+        run, for a Hive job may be writing them: see :func:`sync_table`. None for tables that are written to all the
+        time, whose partitions would always wait: then half of what a job writes may be taken over, until the next run.
     :param verify: compare every table after its sync with the files of Hive. Only for tables that nobody else writes
-        to; and with ``append`` what Hive has dropped is a difference.
+        to; and with ``append`` what Hive has dropped is a difference. One of which partitions wait is not compared.
     """
     if target is not None and not convert_new:
         raise ValueError("target is given without convert_new=True, and only tables that are converted are registered")
@@ -213,6 +217,7 @@ def hive_to_delta_sync_task_group(
         "overwrite_schema": overwrite_schema,
         "accept_conflicts": accept_conflicts,
         "allow_forgotten_entries": allow_forgotten_entries,
+        "quiet_period": quiet_period,
     }
 
     def steps(table: Any) -> list[BaseOperator]:

@@ -2,7 +2,9 @@
 
 Hive jobs go on writing during a migration. The first run converts every table; each later one brings what Hive has
 written, replaced and dropped since, and converts tables that are new. Whoever reads the Delta tables already is a day
-behind at most. ``cut_over.py`` ends it, table by table: what is cut over is left out here from then on.
+behind at most. A partition that was written to in the last ten minutes waits for the next run, for the job may not have
+ended; run the DAG with ``{"quiet_minutes": 0}`` to take all that is there. ``cut_over.py`` ends it, table by table:
+what is cut over is left out here from then on.
 """
 
 from airflow.sdk import DAG, CronTriggerTimetable
@@ -25,6 +27,7 @@ with DAG(
     catchup=False,
     # Two runs at once would only wait for each other's commits.
     max_active_runs=1,
+    params={"quiet_minutes": 10},
     tags=["hive_to_delta"],
 ):
     hive_to_delta_sync_task_group(
@@ -35,5 +38,6 @@ with DAG(
         options=ConversionOptions(register_in="glue"),
         output_mode="complete",
         merge_schema=True,
+        quiet_period="{{ params.quiet_minutes }}",
         per_table=PerTable(batch_size=20),
     )

@@ -111,7 +111,7 @@ def sync(s3: Any, glue: Any) -> int:
     """The rows that Hive has got since."""
     say("\nA Hive job writes a new day of sales.orders")
     hive_writes(s3, glue)
-    report = run_dag(s3, "sync_until_cut_over", "report", page="sync")
+    report = run_dag(s3, "sync_until_cut_over", "report", page="sync", conf={"quiet_minutes": 0})
     synced = {table["table"]: table for table in report["tables"]}
     orders = synced["sales.orders"]
     say(f"  sales.orders: {orders['status']}, version {orders['version']}: {orders['notes'][0]}")
@@ -132,11 +132,13 @@ def roll_back(s3: Any, glue: Any) -> None:
         raise DemoError(f"sales_delta has {left} after the rollback, and the log of sales.orders {len(files)} files")
 
 
-def run_dag(s3: Any, dag: str, document: str, *, page: str | None = None) -> dict[str, Any]:
+def run_dag(
+    s3: Any, dag: str, document: str, *, page: str | None = None, conf: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Run a DAG to its end: the JSON document that it left under this name. Its page is copied to Airflow's home."""
     say(f"Running the DAG {dag}")
     # Its exit code says whether the DAG run failed; what the document says is more, and is checked.
-    ended = airflow("dags", "test", dag, check=False)
+    ended = airflow("dags", "test", dag, *(["--conf", json.dumps(conf)] if conf else []), check=False)
     found = s3.list_objects_v2(Bucket="lake", Prefix=f"staging/{dag}/").get("Contents", [])
     kept = {file["Key"].rpartition("/")[2]: file["Key"] for file in found}
     if ended or f"{document}.json" not in kept:

@@ -100,7 +100,7 @@ def run_dag(airflow_home: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[C
     """Runs a DAG, given as a file or as source, to its end."""
     files = []
 
-    def run(dag: Path | str) -> Run:
+    def run(dag: Path | str, conf: dict[str, Any] | None = None) -> Run:
         source = dag.read_text() if isinstance(dag, Path) else dag
         name = dag.stem if isinstance(dag, Path) else f"dag_{uuid.uuid4().hex[:8]}"
         file = airflow_home / "dags" / f"{name}.py"
@@ -108,7 +108,7 @@ def run_dag(airflow_home: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[C
         files.append(file)
         found = load_dag(file)
         capfd.readouterr()
-        done = found.test()
+        done = found.test(run_conf=conf)
         return Run(found, done.run_id, str(done.state), "".join(capfd.readouterr()))
 
     yield run

@@ -159,7 +159,7 @@ def test_sync_until_cut_over_and_back(run_dag, demo_lake: Lake, monkeypatch: pyt
 
     hive_writes(demo_lake.s3, demo_lake.glue)
     demo_lake.spark.sql(f"ALTER TABLE sales.orders ADD PARTITION (day='{NEW_DAY}') LOCATION '{NEW_PLACE}'")
-    second = run_dag(example("sync_until_cut_over"))
+    second = run_dag(example("sync_until_cut_over"), conf={"quiet_minutes": 0})
     assert statuses(second, SYNC_REPORT) == {
         "sales.items": "unchanged",
         "sales.notes": "refused",

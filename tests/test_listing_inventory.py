@@ -186,7 +186,7 @@ def csv_report(rows: list[list[str]]) -> bytes:
 def put_report(s3, bucket):
     """An inventory report of the bucket ``source`` in the test's bucket, and its manifest's address."""
 
-    def put(file_format: str, file_schema: str, *reports: bytes, source="source") -> str:
+    def put(file_format: str, file_schema: str, *reports: bytes, source="source", created=str(MODIFIED_MS)) -> str:
         folder = f"inv=1/{source}/daily"
         names = [f"{folder}/data/{uuid.uuid4()}.{file_format.lower()}" for _ in reports]
         if file_format == "CSV":
@@ -197,7 +197,7 @@ def put_report(s3, bucket):
             "sourceBucket": source,
             "destinationBucket": f"arn:aws:s3:::{bucket}",
             "version": "2016-11-30",
-            "creationTimestamp": "1714979289000",
+            "creationTimestamp": created,
             "fileFormat": file_format,
             "fileSchema": file_schema,
             "files": [{"key": name, "size": 1, "MD5checksum": "0" * 32} for name in names],
@@ -237,7 +237,9 @@ def arrow_of_versions() -> pa.Table:
 
 
 def check_current(spark, uri: str) -> None:
-    files = InventoryListing.from_manifest(spark, uri).list_files(spark, TableInfo("t", "s3a://source/t"))
+    listing, table = InventoryListing.from_manifest(spark, uri), TableInfo("t", "s3a://source/t")
+    assert listing.listed_at_time(table) == MODIFIED_MS
+    files = listing.list_files(spark, table)
     assert {file.path: file.size for file in files} == {f"s3://source/{key}": size for key, size in CURRENT.items()}
     assert {file.modification_time for file in files} == {MODIFIED_MS}
 
@@ -266,12 +268,15 @@ def test_a_report_of_current_versions_only_needs_no_more_than_key_and_size(spark
 
 def test_reports_of_several_buckets_are_one_inventory(spark, put_report):
     uris = [
-        put_report("CSV", "Bucket, Key, Size", csv_report([[source, "t/f", "3"]]), source=source)
-        for source in ("one", "two")
+        put_report("CSV", "Bucket, Key, Size", csv_report([[source, "t/f", "3"]]), source=source, created=created)
+        for source, created in (("one", str(MODIFIED_MS)), ("two", "1714979288000"))
     ]
     uris.append(put_report("CSV", "Bucket, Key, Size", source="nothing"))
     listing = InventoryListing.from_manifest(spark, uris)
     assert {row.path for row in listing.files.collect()} == {"s3://one/t/f", "s3://two/t/f"}
+    assert listing.listed_at_time(TableInfo("t", "s3://one/t")) == 1_714_979_288_000, "as old as the oldest"
+    uris.append(put_report("CSV", "Bucket, Key, Size", source="undated", created=None))
+    assert InventoryListing.from_manifest(spark, uris).listed_at_time(TableInfo("t", "s3://one/t")) is None
 
 
 def test_a_report_that_cannot_serve_is_refused_with_the_reason(spark, put_report, s3, bucket):

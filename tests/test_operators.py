@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from datetime import datetime
 from pathlib import Path
@@ -270,6 +271,7 @@ def test_a_template_reaches_every_step(lake, run_dag) -> None:
 
 def test_a_long_list_is_a_manifest_on_object_storage(lake, run_dag, spark) -> None:
     originals = orders_and_people(lake)
+    before = time.time_ns() // 1_000_000
     run = run_dag(group(lake, "listing=FileListing(inline_limit=1)"))
 
     assert run.state == "success"
@@ -277,7 +279,8 @@ def test_a_long_list_is_a_manifest_on_object_storage(lake, run_dag, spark) -> No
         assert_same(spark, original, delta_at(spark, lake.location(name)))
     label = f"{lake.database}.orders"
     listed = run.xcom("tables.list_files", label=label)
-    assert (listed["files"], listed["file_count"]) == (None, 2)
+    assert (listed["files"], listed["file_count"], listed["log_version"]) == (None, 2, -1)
+    assert before <= listed["listed_at"] <= time.time_ns() // 1_000_000
     assert listed["manifest"].startswith(f"s3://{lake.bucket}/staging/")
     assert listed["byte_count"] == sum(row.size for row in spark.read.parquet(listed["manifest"]).collect())
 
@@ -289,6 +292,7 @@ def test_100_000_files_travel_as_less_than_a_kilobyte(lake, run_dag, spark) -> N
     manifest = {
         "sourceBucket": lake.bucket,
         "destinationBucket": f"arn:aws:s3:::{lake.bucket}",
+        "creationTimestamp": "1714979289000",
         "fileFormat": "CSV",
         "fileSchema": "Bucket, Key, Size",
         "files": [{"key": "inventory/data.csv"}],
@@ -307,6 +311,7 @@ ListFilesOperator.partial(
     assert run.state == "success"
     listed = run.xcom("list", label="0")
     assert (listed["file_count"], listed["byte_count"]) == (100_000, 10_000_000)
+    assert (listed["listed_at"], listed["log_version"]) == (1714979289000, None), "of the report, not of the task"
     assert len(json.dumps(listed)) < 1_000
     assert spark.read.parquet(listed["manifest"]).count() == 100_000
 

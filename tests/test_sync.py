@@ -292,9 +292,11 @@ def test_a_file_that_hive_rewrites_after_delta_did_is_a_conflict_for_people(conv
 class Given(MadeListing):
     """A list that was made earlier."""
 
-    def __init__(self, spark: SparkSession, table: TableInfo, version: int | None = None) -> None:
+    def __init__(
+        self, spark: SparkSession, table: TableInfo, version: int | None = None, time: int | None = None
+    ) -> None:
         self.files = files_as_df(spark, Walk(), table, ConversionOptions()).localCheckpoint()
-        self.version = version
+        self.version, self.time = version, time
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
         return self.files
@@ -302,10 +304,13 @@ class Given(MadeListing):
     def listed_at_version(self, table: TableInfo) -> int | None:
         return self.version
 
+    def listed_at_time(self, table: TableInfo) -> int | None:
+        return self.time
+
 
 @pytest.mark.slow
 def test_a_list_older_than_deltas_own_files_takes_none_of_them_away(converted: Folder) -> None:
-    listed = Given(converted.spark, converted.table)
+    listed = Given(converted.spark, converted.table, version=0)
     converted.sql("DELETE FROM {t} WHERE id = 1")  # writes a file of Delta's own into the folder of day 1
     for mode in ("append", "complete"):
         result = sync_table(converted.spark, converted.table, listed, output_mode=mode)
@@ -630,7 +635,7 @@ def test_a_sync_that_loses_a_race_compares_again(converted: Folder, monkeypatch:
     from airflow_hive_to_delta.core import sync
 
     converted.write("3", "000000_0", [5])
-    whole = sync._commit
+    whole = sync.commit_changes
     raced = []
 
     def commit(*arguments: Any) -> Any:
@@ -639,7 +644,7 @@ def test_a_sync_that_loses_a_race_compares_again(converted: Folder, monkeypatch:
             converted.sql("DELETE FROM {t} WHERE id = 3")
         return whole(*arguments)
 
-    monkeypatch.setattr(sync, "_commit", commit)
+    monkeypatch.setattr(sync, "commit_changes", commit)
     result = converted.sync("complete")
     assert (result.version, result.num_added_files) == (2, 1)
     assert converted.ids == [("1", 1), ("1", 2), ("3", 5)]

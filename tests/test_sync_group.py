@@ -19,12 +19,18 @@ REPORT = "hive_to_delta_sync.report"
 
 
 def group(
-    lake: Lake, more: str = "", *, per_table: str = "", engine: str = "SharedSession()", imports: str = ""
+    lake: Lake,
+    more: str = "",
+    *,
+    per_table: str = "",
+    engine: str = "SharedSession()",
+    imports: str = "",
+    quiet: str = "quiet_period=None,",
 ) -> str:
     return dag_source(
         f"hive_to_delta_sync_task_group(source=GlueSource({lake.database!r}), staging='s3://{lake.bucket}/staging',"
         f" engine={engine}, aws_conn_id=None, per_table=PerTable(retries=1, retry_delay=timedelta(0){per_table}),"
-        f" {more})",
+        f" {quiet} {more})",
         imports=imports,
     )
 
@@ -44,12 +50,11 @@ def test_converted_once_synced_after_and_left_when_cut_over(lake, run_dag, spark
         lake.put(f"{name}/000000_0", {"n": [1]})
         lake.glue_table({"n": "bigint"}, name=name)
         originals[name] = lake.hive_table({"n": "bigint"}, name=name)
-    daily = group(
-        lake,
+    arguments = (
         f"convert_new=True, target=Target(schema='{lake.database}_delta'), options={{'register_in': 'glue'}},"
-        " verify='counts', output_mode='complete', merge_schema=True",
-        per_table=", batch_size=5",
+        " verify='counts', output_mode='complete', merge_schema=True"
     )
+    daily = group(lake, arguments, per_table=", batch_size=5")
 
     first = run_dag(daily)
     assert first.state == "success"
@@ -59,6 +64,11 @@ def test_converted_once_synced_after_and_left_when_cut_over(lake, run_dag, spark
 
     lake.put("a/000001_0", {"n": [2]})
     lake.s3.delete_object(Bucket=lake.bucket, Key="a/000000_0")
+    early = run_dag(group(lake, arguments, per_table=", batch_size=5", quiet=""))
+    assert early.state == "success"
+    assert statuses(early) == {"a": "unchanged", "b": "unchanged"}
+    assert any("younger than 0:10:00 in 1 partition(s): the table." in note for note in told(early)["a"]["notes"])
+    assert [any(n.startswith("Verified") for n in told(early)[name]["notes"]) for name in "ab"] == [False, True]
     second = run_dag(daily)
     assert second.state == "success"
     assert statuses(second) == {"a": "synced", "b": "unchanged"}

@@ -21,6 +21,7 @@ from airflow_hive_to_delta.core.checkpoint import write_checkpoint
 from airflow_hive_to_delta.core.entries import write_actions, write_adds
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, UnsupportedTableError
 from airflow_hive_to_delta.core.examine import checked_log, checked_root, examined, partition_types_of, table_notes
+from airflow_hive_to_delta.core.list_age import ListedAt, conversion_notes, listed_before
 from airflow_hive_to_delta.core.listing import Listing, check_files_df, files_as_df
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ConversionResult, TableInfo
 from airflow_hive_to_delta.core.parallel import Progress, run_parallel
@@ -101,7 +102,10 @@ def convert(
         started = time.monotonic()
         try:
             target = _discovered_target(table, targets, target_catalog, target_schema, options)
-            return _convert_one(spark, table, lambda: files_as_df(spark, listing, table, options), target, options)
+            listed = listed_before(listing, table)
+            return _convert_one(
+                spark, table, lambda: files_as_df(spark, listing, table, options), target, options, listed
+            )
         except Exception as error:
             return _failed(table, error, time.monotonic() - started)
 
@@ -127,6 +131,7 @@ def _convert_one(
     list_files: Callable[[], DataFrame],
     target: catalog.Target | None,
     options: ConversionOptions,
+    listed: ListedAt | None = None,
 ) -> ConversionResult:
     started = time.monotonic()
     root = checked_root(table, options)
@@ -137,7 +142,7 @@ def _convert_one(
     if state.exists:
         result = _finish_existing(spark, table, root, storage, state, target, registered, options)
     else:
-        result = _convert_files(spark, table, list_files(), root, storage, partition_types, target, options)
+        result = _convert_files(spark, table, list_files(), root, storage, partition_types, target, options, listed)
     return replace(result, duration_seconds=round(time.monotonic() - started, 3))
 
 
@@ -150,6 +155,7 @@ def _convert_files(
     partition_types: dict[str, str],
     target: catalog.Target | None,
     options: ConversionOptions,
+    listed: ListedAt | None,
 ) -> ConversionResult:
     columns = list(partition_types)
     with examined(spark, table, files, root, partition_types, options) as found:
@@ -162,6 +168,7 @@ def _convert_files(
             catalog_table=table.qualified_name if table.source != "none" else None,
             user_metadata=options.user_metadata,
             txn_id=txn_id,
+            listed_at=listed.report_time if listed else None,
         )
         with tempfile.TemporaryFile() as entry:
             write_actions(entry, (info, found.protocol, found.metadata))
@@ -193,7 +200,7 @@ def _convert_files(
         version=0,
         user_metadata=options.user_metadata,
         features=schema.features,
-        notes=found.notes,
+        notes=[*found.notes, *conversion_notes(listed)],
     )
 
 

@@ -6,7 +6,7 @@ A report is a ``manifest.json``, and lists of objects in CSV, Parquet or ORC bes
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hive_to_delta.core.errors import PermanentError, spark_call
 from airflow_hive_to_delta.core.paths import S3_SCHEMES, parse_location
@@ -64,8 +64,17 @@ def check_files_df(files_df: DataFrame) -> DataFrame:
     )
 
 
-def read_inventory(spark: SparkSession, manifest_uri: str) -> DataFrame:
-    """The current objects of a report's source bucket, as :func:`check_files_df` takes them.
+class Inventory(NamedTuple):
+    """The objects of one bucket, by an inventory report."""
+
+    #: As :func:`check_files_df` takes them.
+    files: DataFrame
+    #: When S3 began to scan the bucket, in milliseconds since the epoch; None: the manifest does not say.
+    created: int | None
+
+
+def read_inventory(spark: SparkSession, manifest_uri: str) -> Inventory:
+    """The current objects of a report's source bucket.
 
     Older versions and delete markers are left out. The paths have the scheme of ``manifest_uri``.
     """
@@ -80,8 +89,10 @@ def read_inventory(spark: SparkSession, manifest_uri: str) -> DataFrame:
     # An ARN: arn:aws:s3:::bucket
     destination = f"{location.scheme}://{manifest['destinationBucket'].rpartition(':')[2]}/"
     reports = [destination + file["key"] for file in manifest["files"]]
+    created = _created(manifest)
     if not reports:
-        return spark.createDataFrame([], "file_path string, size bigint, last_modified timestamp")
+        none = spark.createDataFrame([], "file_path string, size bigint, last_modified timestamp")
+        return Inventory(none, created)
     reader = _reader(spark).format(file_format)
     if file_format == "csv":
         names = [name.strip().replace("`", "``") for name in manifest["fileSchema"].split(",")]
@@ -104,11 +115,17 @@ def read_inventory(spark: SparkSession, manifest_uri: str) -> DataFrame:
     # Keys in CSV are encoded as a form is: `+` is a space.
     key = F.url_decode(columns["key"]) if file_format == "csv" else columns["key"]
     modified = columns.get("lastmodifieddate", F.lit(None).cast("timestamp"))
-    return objects.select(
+    files = objects.select(
         F.concat(F.lit(source), key).alias("file_path"),
         F.nullif(columns["size"].cast("string"), F.lit("")).cast("bigint").alias("size"),
         (modified.cast("timestamp") if file_format == "csv" else modified).alias("last_modified"),
     )
+    return Inventory(files, created)
+
+
+def _created(manifest: dict[str, Any]) -> int | None:
+    found = str(manifest.get("creationTimestamp", "")).strip()
+    return int(found) if found.isdecimal() and int(found) > 0 else None
 
 
 def _read_manifest(spark: SparkSession, uri: str) -> dict[str, Any]:

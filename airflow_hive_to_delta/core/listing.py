@@ -14,6 +14,7 @@ What holds for every strategy:
 
 from __future__ import annotations
 
+import datetime as dt
 import queue
 import re
 import threading
@@ -82,7 +83,15 @@ class DataFrameListing(ABC):
             return [ParquetFileInfo(**row.asDict()) for row in files.collect()]
 
 
-class MadeListing(DataFrameListing):
+class DatedListing(DataFrameListing):
+    """A listing of files as they were at some time before it is asked."""
+
+    @abstractmethod
+    def listed_at_time(self, table: TableInfo) -> int | None:
+        """When, in milliseconds since the epoch: that moment or one before it; None: not known."""
+
+
+class MadeListing(DatedListing):
     """A listing of files that were listed before, by a task of their own."""
 
     @abstractmethod
@@ -260,19 +269,31 @@ class DatabricksListing(DataFrameListing):
         return [place for place, found in zip(places, there, strict=True) if found]
 
 
-class InventoryListing(DataFrameListing):
+class InventoryListing(DatedListing):
     """Files of many tables in one DataFrame, such as an S3 Inventory report; each table takes its own.
 
     The inventory is read once or twice for each table: cache it when there are many.
 
     :param files_df: what :func:`check_files_df` accepts.
     :param glue_database: as for :class:`S3Listing`.
+    :param listed_at: when the files were as ``files_df`` has them, with a time zone: not later than the moment at which
+        listing them began. A sync with ``output_mode="complete"`` needs it, to refuse a list that is older than what
+        the Delta table has.
     """
 
-    def __init__(self, files_df: DataFrame, glue_database: str | None = None, region: str | None = None) -> None:
+    def __init__(
+        self,
+        files_df: DataFrame,
+        glue_database: str | None = None,
+        region: str | None = None,
+        listed_at: dt.datetime | None = None,
+    ) -> None:
+        if listed_at is not None and listed_at.tzinfo is None:
+            raise PermanentError(f"listed_at is {listed_at.isoformat()}, expected a time with a time zone")
         self.files = check_files_df(files_df)
         self.glue_database = glue_database
         self.region = region
+        self._listed_at = None if listed_at is None else int(listed_at.timestamp() * 1000)
 
     @classmethod
     def from_manifest(
@@ -282,12 +303,23 @@ class InventoryListing(DataFrameListing):
         glue_database: str | None = None,
         region: str | None = None,
     ) -> InventoryListing:
-        """Read S3 Inventory reports by their ``manifest.json``, one for each source bucket. Current versions only."""
+        """Read S3 Inventory reports by their ``manifest.json``, one for each source bucket. Current versions only.
+
+        The list is as old as the oldest of them, by its ``creationTimestamp``.
+        """
         uris = [manifest_uri] if isinstance(manifest_uri, str) else manifest_uri
         if not uris:
             raise PermanentError("manifest_uri is empty, expected the address of a manifest.json of S3 Inventory")
         reports = [read_inventory(spark, uri) for uri in uris]
-        return cls(reduce(lambda a, b: a.unionByName(b), reports), glue_database, region)
+        listing = cls(
+            reduce(lambda a, b: a.unionByName(b), [report.files for report in reports]), glue_database, region
+        )
+        created = [report.created for report in reports if report.created is not None]
+        listing._listed_at = min(created) if len(created) == len(reports) else None
+        return listing
+
+    def listed_at_time(self, table: TableInfo) -> int | None:  # noqa: ARG002
+        return self._listed_at
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
         places = places_of(spark, table, options, self.glue_database, self.region)

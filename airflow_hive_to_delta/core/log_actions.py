@@ -23,6 +23,11 @@ except PackageNotFoundError:  # a source tree on the path, as on a cluster that 
     _VERSION = "unknown"
 #: What the log calls a sync.
 SYNC = "STREAMING UPDATE"
+#: The parameter of an operation that has the time of the list of files that it was made from, in milliseconds since the
+#: epoch, where that was no list of its own: an S3 Inventory report.
+LISTED_AT = "filesListedAt"
+#: The metric of a sync that has the number of partitions which it left for the next one.
+WAITING = "numWaitingPartitions"
 #: Who wrote an entry, as ``DESCRIBE HISTORY`` shows it.
 ENGINE_INFO = f"{DISTRIBUTION}/{_VERSION}"
 
@@ -68,6 +73,7 @@ def commit_info(
     catalog_table: str | None = None,
     user_metadata: str | None = None,
     timestamp: int | None = None,
+    listed_at: int | None = None,
 ) -> dict[str, Any]:
     """The ``commitInfo`` of a conversion; the values of its parameters are JSON in strings (rule 7)."""
     parameters = {
@@ -78,6 +84,8 @@ def commit_info(
     }
     if catalog_table is not None:
         parameters["catalogTable"] = catalog_table
+    if listed_at is not None:
+        parameters[LISTED_AT] = str(listed_at)
     return {
         "commitInfo": {
             "timestamp": _now() if timestamp is None else timestamp,
@@ -102,6 +110,8 @@ def sync_commit_info(
     removed: int,
     txn_id: str,
     in_commit_timestamp: Mapping[str, int],
+    listed_at: int | None = None,
+    waiting_partitions: int = 0,
 ) -> dict[str, Any]:
     """The ``commitInfo`` of a sync; the values of its parameters are JSON in strings (rule 7)."""
     return {
@@ -113,10 +123,15 @@ def sync_commit_info(
                 "outputMode": output_mode.capitalize(),
                 "queryId": app_id,
                 "epochId": str(run_version),
+                **({} if listed_at is None else {LISTED_AT: str(listed_at)}),
             },
             "isolationLevel": "Serializable",
             "isBlindAppend": False,
-            "operationMetrics": {"numAddedFiles": str(added), "numRemovedFiles": str(removed)},
+            "operationMetrics": {
+                "numAddedFiles": str(added),
+                "numRemovedFiles": str(removed),
+                **({WAITING: str(waiting_partitions)} if waiting_partitions else {}),
+            },
             "engineInfo": ENGINE_INFO,
             "txnId": txn_id,
         }

@@ -376,6 +376,9 @@ class SyncResult(_Document):
     duration_seconds: float = 0.0
     #: The run that was committed: this one, or the later one for which this one was passed over.
     committed_run_version: int | None = None
+    #: Partitions in which Hive may have been writing (``quiet_period``), left for the next sync; and the first of them.
+    waiting_partition_count: int = 0
+    waiting_partitions: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         if not self.success:
@@ -384,7 +387,8 @@ class SyncResult(_Document):
         if self.status == "synced":
             added = f"{self.num_added_files} files added ({self.added_bytes} bytes)"
             moved = f", {added}, {self.num_removed_files} removed ({self.removed_bytes} bytes)"
-        return f"{self.source_table}: {self.status}, version {self.version}{moved}"
+        waits = f", {self.waiting_partition_count} partitions wait" if self.waiting_partition_count else ""
+        return f"{self.source_table}: {self.status}, version {self.version}{moved}{waits}"
 
 
 @dataclass

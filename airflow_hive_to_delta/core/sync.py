@@ -11,17 +11,15 @@ a crash between the two leaves the file to be added by the next call.
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core import delta_log, log_actions
 from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files, persisted
-from airflow_hive_to_delta.core.entries import write_actions, write_adds
 from airflow_hive_to_delta.core.errors import (
     PermanentError,
     SchemaError,
@@ -31,13 +29,15 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.examine import checked_root, declared_schema, examined, partition_types_of
 from airflow_hive_to_delta.core.ledger import ledger_of
-from airflow_hive_to_delta.core.listing import Listing, MadeListing, files_as_df
+from airflow_hive_to_delta.core.list_age import ListedAt, check_age, is_of_run, listed_before, now
+from airflow_hive_to_delta.core.listing import Listing, files_as_df
 from airflow_hive_to_delta.core.models import ConversionOptions, OutputMode, SyncResult, TableInfo
 from airflow_hive_to_delta.core.paths import Location
 from airflow_hive_to_delta.core.records import Records
 from airflow_hive_to_delta.core.snapshot import Snapshot, log_segment, snapshot_of
 from airflow_hive_to_delta.core.storage import Storage, storage_for
-from airflow_hive_to_delta.core.sync_diff import Differences, differences
+from airflow_hive_to_delta.core.sync_commit import Change, Run, commit_changes
+from airflow_hive_to_delta.core.sync_diff import Differences, WaitingPartitions, differences
 from airflow_hive_to_delta.core.sync_schema import (
     SyncedSchema,
     fits_without_overwrite,
@@ -45,7 +45,7 @@ from airflow_hive_to_delta.core.sync_schema import (
     physical_partition_types,
     synced_schema,
 )
-from airflow_hive_to_delta.core.writable import check_writable, in_commit_timestamp
+from airflow_hive_to_delta.core.writable import check_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,6 +68,7 @@ def sync_table(
     run_version: int | None = None,
     accept_conflicts: bool = False,
     allow_forgotten_entries: bool = False,
+    quiet_period: timedelta | None = None,
     options: ConversionOptions | None = None,
 ) -> SyncResult:
     """Bring what has changed in a Hive table into the Delta table that was made of it.
@@ -86,11 +87,17 @@ def sync_table(
     :param accept_conflicts: add files that Hive has written anew after Delta had deleted or rewritten rows of them.
         What Delta kept of their old rows stays.
     :param allow_forgotten_entries: go on though entries of the log are gone that no sync has seen.
+    :param quiet_period: leave a partition as it is, for the next sync, while one of its files in Hive is younger than
+        this: a job may be in the midst of writing it. A table without partition columns is one partition. Times of
+        files are the storage's, and the age is by this machine's clock at the moment of the listing, or by the time of
+        the list where it was made before. Without one, what a job has written so far is taken over.
     :raises PermanentError: nothing was written.
     :raises TransientError: trying again may help; others kept committing, or the storage did not answer.
     """
     started = time.monotonic()
     options = options or ConversionOptions()
+    if quiet_period is not None and quiet_period < timedelta(0):
+        raise PermanentError(f"quiet_period is {quiet_period}, expected a time of at least 0")
     if output_mode not in _MODES:
         raise PermanentError(f"output_mode is {output_mode!r}, expected one of {', '.join(_MODES)}")
     if overwrite_schema and output_mode != "complete":
@@ -108,19 +115,20 @@ def sync_table(
         run_version,
         accept_conflicts,
         allow_forgotten_entries,
-        listing.listed_at_version(table) if isinstance(listing, MadeListing) else None,
+        quiet_period,
     )
     storage = storage_for(root, spark, options)
     known = _check_ours(table, storage, root)
     for _ in range(_TRIES):
         # Before the listing: what it does not show and a later version has was committed meanwhile, and is not gone.
         version = log_segment(storage, root).version
+        listed_at = listed_before(listing, table) or ListedAt(now(), version)
         with spark_call(f"Listing the files of {table.qualified_name}"):
             listed = files_as_df(spark, listing, table, options)
         with persisted(listed) as files:
             snapshot = snapshot_of(spark, storage, root)
             if snapshot.version == version:
-                result = _sync_once(snapshot, table, files, asked, known, options)
+                result = _sync_once(snapshot, table, files, listed_at, asked, known, options)
                 if result is not None:
                     return replace(result, duration_seconds=round(time.monotonic() - started, 3))
         logger.info("%s: another writer was faster; comparing again", table.qualified_name)
@@ -144,35 +152,7 @@ class _Asked:
     run_version: int | None
     accept_conflicts: bool
     allow_forgotten_entries: bool
-    #: The version that the log had when the files were listed, where that was an earlier task's.
-    listed_at: int | None
-
-
-@dataclass(frozen=True)
-class _Change:
-    """What a sync is about to commit."""
-
-    #: Kinds of :class:`Differences` whose live files are removed, in an entry before, or in the same one.
-    removed_before: frozenset[str]
-    removed: frozenset[str]
-    added: frozenset[str]
-
-
-def _check_listed_since(snapshot: Snapshot, table: TableInfo, listed_at: int | None, run_version: int) -> None:
-    """Refuse a list that was made before another run's sync: what that has added would look dropped in Hive."""
-    if listed_at is None:
-        return
-    syncs = [commit for commit in snapshot.history if commit.ours and commit.operation == log_actions.SYNC]
-    later = [
-        commit.version
-        for commit in syncs
-        if commit.version > listed_at and commit.info["operationParameters"]["epochId"] != str(run_version)
-    ]
-    if later:
-        raise PermanentError(
-            f"{table.qualified_name} was synced, as version {max(later)}, after its files were listed at version "
-            f"{listed_at}. List the files again"
-        )
+    quiet_period: timedelta | None
 
 
 def _check_ours(table: TableInfo, storage: Storage, root: Location) -> frozenset[str]:
@@ -205,6 +185,7 @@ def _sync_once(
     snapshot: Snapshot,
     table: TableInfo,
     files: DataFrame,
+    listed_at: ListedAt,
     asked: _Asked,
     known: Collection[str],
     options: ConversionOptions,
@@ -217,8 +198,15 @@ def _sync_once(
     if last is not None and last >= run_version:
         word = f"Run {run_version} was committed before" if last == run_version else f"The later run {last} was before"
         notes = [f"{word}: nothing was changed"]
-        return replace(result, status="already_synced", committed_run_version=last, notes=notes)
-    _check_listed_since(snapshot, table, asked.listed_at, run_version)
+        waited = _waited(snapshot, last)
+        return replace(
+            result,
+            status="already_synced",
+            committed_run_version=last,
+            notes=notes,
+            waiting_partition_count=waited,
+        )
+    notes = check_age(snapshot, table, listed_at, asked.output_mode, run_version)
     check_writable(snapshot, removes=False)
     ledger = ledger_of(snapshot)
     if not asked.allow_forgotten_entries:
@@ -227,8 +215,13 @@ def _sync_once(
     overwrite = asked.overwrite_schema and not fits_without_overwrite(snapshot, declared, table.partition_keys)
     partition_types = _partition_types(snapshot, table, options, overwrite=overwrite)
     records = Records(snapshot.storage, snapshot.root)
-    with differences(snapshot, ledger, files, partition_types, options, records.settled()) as found:
-        change, notes = _change(table, found, asked, overwrite=overwrite)
+    quiet_since = _quiet_since(listed_at, asked.quiet_period)
+    with differences(snapshot, ledger, files, partition_types, options, records.settled(), quiet_since) as found:
+        waiting = found.waiting_partitions()
+        notes += _waiting_notes(found, waiting, asked.quiet_period, overwrite=overwrite)
+        result = replace(result, waiting_partition_count=waiting.count, waiting_partitions=waiting.names)
+        change, more = _change(table, found, asked, overwrite=overwrite)
+        notes += more
         removes = found.count_live(*change.removed_before, *change.removed)
         adds = found.count(*change.added)
         if removes:
@@ -241,8 +234,8 @@ def _sync_once(
             if not (adds or removes or schema.actions):
                 ledger.keep()
                 return replace(result, notes=[*notes, *schema.notes])
-            columns = list(partition_types)
-            committed = _commit(snapshot, found, change, new, schema, columns, app_id, run_version, asked, options)
+            run = Run(app_id, run_version, asked.output_mode, listed_at.report_time, waiting.count)
+            committed = commit_changes(snapshot, found, change, new, schema, list(partition_types), run, options)
         settled = found.vanished() if committed is not None and asked.accept_conflicts else []
     if committed is None:
         return None
@@ -264,6 +257,47 @@ def _sync_once(
     )
 
 
+def _waited(snapshot: Snapshot, run_version: int) -> int:
+    """How many partitions a run that was committed before has left for a later one."""
+    metrics = [
+        commit.info["operationMetrics"] for commit in snapshot.history if commit.ours and is_of_run(commit, run_version)
+    ]
+    return max((int(found.get(log_actions.WAITING, 0)) for found in metrics), default=0)
+
+
+def _quiet_since(listed_at: ListedAt, quiet_period: timedelta | None) -> int | None:
+    """The time after which a file is too young; None: none is."""
+    if not quiet_period:
+        return None
+    moment = now() if listed_at.time is None else listed_at.time
+    return moment - round(quiet_period.total_seconds() * 1000)
+
+
+def _waiting_notes(
+    found: Differences, waiting: WaitingPartitions, quiet_period: timedelta | None, *, overwrite: bool
+) -> list[str]:
+    notes = []
+    if waiting.count:
+        more = waiting.count - len(waiting.names)
+        names = ", ".join(waiting.names) + (f" and {more} more" if more else "")
+        young = f"files younger than {quiet_period} in {waiting.count} partition(s): {names}"
+        if overwrite:
+            raise TransientError(
+                f"Hive has {young}. overwrite_schema=True adds every file anew, so none can wait for the next sync. "
+                "Try again when Hive has not written for so long, or with a shorter quiet_period"
+            )
+        notes.append(
+            f"Hive has {young}. What it has changed there waits for the next sync. If they are always written to, pass "
+            "a shorter quiet_period"
+        )
+    changed = found.count("new", "replaced", "conflict")
+    if quiet_period and changed and (timeless := found.count_without_time()):
+        notes.append(
+            f"{timeless} new or changed file(s) have no time in the list, so quiet_period did not apply to them"
+        )
+    return notes
+
+
 def _partition_types(
     snapshot: Snapshot, table: TableInfo, options: ConversionOptions, *, overwrite: bool
 ) -> dict[str, str]:
@@ -280,7 +314,7 @@ def _partition_types(
     return types
 
 
-def _change(table: TableInfo, found: Differences, asked: _Asked, *, overwrite: bool) -> tuple[_Change, list[str]]:
+def _change(table: TableInfo, found: Differences, asked: _Asked, *, overwrite: bool) -> tuple[Change, list[str]]:
     """What is to be committed, and what people should know; raises for what this mode cannot do."""
     name = table.qualified_name
     notes = []
@@ -309,7 +343,7 @@ def _change(table: TableInfo, found: Differences, asked: _Asked, *, overwrite: b
             notes.append(
                 f"{stay}: append only adds. If they were deleted, it cannot be read before output_mode='complete'"
             )
-        return _Change(frozenset(), frozenset(), frozenset(new)), notes
+        return Change(frozenset(), frozenset(), frozenset(new)), notes
     if found.count("lost"):
         notes.append(
             f"{found.count('lost')} file(s) that Delta had written were deleted with Hive's own, as INSERT OVERWRITE "
@@ -317,14 +351,14 @@ def _change(table: TableInfo, found: Differences, asked: _Asked, *, overwrite: b
         )
     if not overwrite:
         before = frozenset({"replaced", "conflict"})
-        return _Change(before, frozenset({"gone", "lost"}), frozenset({"replaced", *new})), notes
+        return Change(before, frozenset({"gone", "lost"}), frozenset({"replaced", *new})), notes
     if found.count("delta", "taken", "lost"):
         raise SchemaError(
             f"{name}: overwrite_schema=True adds every file of Hive anew, but Delta has written to this table, and its "
             "writes would be lost. Roll the table back and convert it again, or change the columns in Delta"
         )
     every = frozenset({"replaced", "same", "conflict"})
-    return _Change(every, frozenset({"gone", "lost"}), frozenset({*every, *new})), notes
+    return Change(every, frozenset({"gone", "lost"}), frozenset({*every, *new})), notes
 
 
 @contextmanager
@@ -333,7 +367,7 @@ def _described(
     table: TableInfo,
     files: DataFrame,
     found: Differences,
-    change: _Change,
+    change: Change,
     partition_types: dict[str, str],
     overwrite: bool,
     options: ConversionOptions,
@@ -349,72 +383,3 @@ def _described(
         return
     with describe_files(spark, added, root, partition_types, options) as described:
         yield described, None
-
-
-def _commit(
-    snapshot: Snapshot,
-    found: Differences,
-    change: _Change,
-    new: DescribedFiles,
-    schema: SyncedSchema,
-    partition_columns: list[str],
-    app_id: str,
-    run_version: int,
-    asked: _Asked,
-    options: ConversionOptions,
-) -> int | None:
-    """Write the entries. The version that was committed; None when another writer was faster."""
-    expected = found.count(*change.added)
-    if new.file_count != expected:
-        raise TransientError(f"{new.file_count} files were described of {expected} to add; list the files again")
-    now = time.time_ns() // 1_000_000
-    before = found.count_live(*change.removed_before)
-
-    def info(added: int, removed: int, step: int) -> tuple[str, dict[str, Any]]:
-        txn_id = str(uuid.uuid4())
-        stamp = in_commit_timestamp(snapshot, now, step)
-        said = log_actions.sync_commit_info(
-            output_mode=asked.output_mode,
-            app_id=app_id,
-            run_version=run_version,
-            added=added,
-            removed=removed,
-            txn_id=txn_id,
-            in_commit_timestamp=stamp,
-        )
-        return txn_id, said
-
-    with tempfile.TemporaryFile() as entry:
-        removed = found.count_live(*change.removed)
-        txn_id, said = info(expected, removed, 1 if before else 0)
-        write_actions(entry, [said, *schema.actions, log_actions.txn_action(app_id, run_version)])
-        _write_removes(entry, found, change.removed, now)
-        doing = f"Collecting the add actions of {snapshot.root}"
-        write_adds(
-            snapshot.spark, entry, new, schema.physical, partition_columns, schema.configuration, options, doing=doing
-        )
-        version = snapshot.version + 1
-        if before:
-            with tempfile.TemporaryFile() as first:
-                first_id, first_said = info(0, before, 0)
-                write_actions(first, [first_said])
-                _write_removes(first, found, change.removed_before, now)
-                if not delta_log.commit(snapshot.storage, snapshot.root, version, first, first_id):
-                    return None
-            version += 1
-        return version if delta_log.commit(snapshot.storage, snapshot.root, version, entry, txn_id) else None
-
-
-def _write_removes(entry: IO[bytes], found: Differences, kinds: Collection[str], now: int) -> None:
-    expected = found.count_live(*kinds)
-    if not expected:
-        return
-    rows = found.of(kinds).where("l_path IS NOT NULL").select("l_path", "l_values", "l_size", "l_vector")
-    written = 0
-    with spark_call("Collecting the files to remove"):
-        for row in rows.toLocalIterator():
-            vector = row.l_vector.asDict() if row.l_vector else None
-            write_actions(entry, [log_actions.remove_action(row.l_path, row.l_values, row.l_size, vector, now)])
-            written += 1
-    if written != expected:
-        raise TransientError(f"{written} files were found to remove instead of {expected}; try again")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 #:   of which Delta has rewritten files that Hive then took away, so that its rows may be there already.
 #: - ``delta``: a file that Delta wrote.
 #: - ``lost``: a live file that Delta wrote, and that is gone from a folder of Hive, which deletes all that lies in it.
+#: - ``waiting``: what of these would change the Delta table, in a partition that Hive may be writing at this moment.
 _KIND = """
 CASE WHEN h_path IS NOT NULL AND l_path IS NOT NULL THEN
     CASE WHEN hive IS NULL THEN 'delta' WHEN {same_live} THEN 'same' WHEN l_vector IS NOT NULL THEN 'conflict'
@@ -54,6 +55,19 @@ _SAME_TIME = """
 (h_time IS NULL OR {time} IS NULL OR {time} = 0 OR h_time = {time}
  OR ((h_time % 1000 = 0 OR {time} % 1000 = 0) AND h_time div 1000 = {time} div 1000))
 """
+
+
+#: Kinds that change the Delta table.
+_CHANGES = ("new", "replaced", "gone", "conflict", "lost")
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class WaitingPartitions:
+    """Partitions with changes that wait for the next sync, and the names of the first of them."""
+
+    count: int
+    names: list[str]
 
 
 @dataclass(frozen=True)
@@ -90,6 +104,17 @@ class Differences:
         more = self.count(*kinds) - len(rows)
         return ", ".join(row.path for row in rows) + (f" and {more} more" if more else "")
 
+    def waiting_partitions(self) -> WaitingPartitions:
+        if not self.count("waiting"):
+            return WaitingPartitions(0, [])
+        partitions = self.of(("waiting",)).select("partition").distinct()
+        names = [row.partition for row in partitions.orderBy("partition").limit(_MOST_NAMES).collect()]
+        return WaitingPartitions(partitions.count(), names)
+
+    def count_without_time(self) -> int:
+        """Files that Hive has written, of which nobody knows when."""
+        return self.of(("new", "replaced", "conflict")).where("h_path IS NOT NULL AND h_time IS NULL").count()
+
     def vanished(self) -> list[str]:
         """Files that Delta has rewritten and Hive has taken away, in partitions in which Hive has new ones."""
         written = self.of(("new", "conflict")).select("partition").distinct()
@@ -121,10 +146,12 @@ def differences(
     partition_types: dict[str, str],
     options: ConversionOptions,
     settled: Collection[str] = (),
+    quiet_since: int | None = None,
 ) -> Iterator[Differences]:
     """Compare Hive's files (FILES_SCHEMA) with the table. The answer is kept in Spark while the block runs.
 
     :param settled: keys of files that Hive has taken away and people have decided about.
+    :param quiet_since: a partition in which Hive has a file of after this time, in milliseconds since the epoch, waits.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -175,6 +202,8 @@ def differences(
                     found = _totalled(_with_lost(frame, gone))
                 if found.count("taken") and found.count("new") and found.count("delta"):
                     found = _totalled(_with_rewritten(found.frame, snapshot, _keys(snapshot, settled)))
+                if quiet_since is not None and found.count(*_CHANGES):
+                    found = _totalled(_with_waiting(found.frame, quiet_since))
             yield found
 
 
@@ -237,6 +266,16 @@ def _with_rewritten(frame: DataFrame, snapshot: Snapshot, settled: DataFrame) ->
     doubled = (F.col("kind") == "new") & F.col("doubtful")
     told = frame.join(doubtful, "partition", "left")
     return told.withColumn("kind", F.when(doubled, "conflict").otherwise(F.col("kind"))).drop("doubtful")
+
+
+def _with_waiting(frame: DataFrame, quiet_since: int) -> DataFrame:
+    """Tell what is to wait: every change of a partition in which Hive has a file that is too young."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    young = frame.where((F.col("kind") != "delta") & (F.col("h_time") > quiet_since)).select("partition").distinct()
+    told = frame.join(young.withColumn("young", F.lit(True)), "partition", "left")
+    waits = F.col("young") & F.col("kind").isin(*_CHANGES)
+    return told.withColumn("kind", F.when(waits, "waiting").otherwise(F.col("kind"))).drop("young")
 
 
 def _keys(snapshot: Snapshot, keys: Iterable[str]) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 #: Reads the value of an argument of this name. ``ValueError``: it is not what was expected.
@@ -43,6 +44,20 @@ def hours(name: str, given: Any) -> float:
     if not 0 <= value < float("inf"):
         raise ValueError(f"{name} is {given!r}, expected a number of hours, at least 0")
     return value
+
+
+def minutes(name: str, given: Any) -> float:
+    """The seconds of a timedelta, or of a number of minutes of at least 0, as it is or as text."""
+    if isinstance(given, timedelta):
+        seconds = given.total_seconds()
+    else:
+        try:
+            seconds = float(given) * 60 if type(given) in (str, int, float) else -1.0
+        except ValueError:
+            seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{name} is {given!r}, expected a timedelta, or a number of minutes, at least 0")
+    return seconds
 
 
 def whole_numbers(name: str, given: Any) -> list[int]:

@@ -78,6 +78,7 @@ class ListsFiles(SparkJobOperator):
     ) -> Iterator[dict[str, Any]]:
         """The file list of each table, or its error, from this task. ``inline_limit`` is for each of them."""
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
+        from airflow_hive_to_delta.core.list_age import now
         from airflow_hive_to_delta.core.listing import S3Listing, log_version
 
         folder = self._begin(context, inline_limit)
@@ -87,9 +88,9 @@ class ListsFiles(SparkJobOperator):
             for table in tables:
                 name = table.qualified_name
                 try:
-                    version = log_version(table, options)  # before the listing, so that it is never too new
+                    began, version = now(), log_version(table, options)  # so that neither is ever too new
                     files = self._list(name, listing.list_batches(table, options), folder)
-                    files.log_version = version
+                    files.log_version, files.listed_at = version, began
                 except Exception as error:
                     if not isinstance(error, HiveToDeltaError):
                         self.log.exception("%s: listing its files failed", name)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from airflow_hive_to_delta.core.models import OutputMode, TableInfo
-from airflow_hive_to_delta.operators.arguments import Reader, flag, one_of, optional, whole_number
+from airflow_hive_to_delta.operators.arguments import Reader, flag, minutes, one_of, optional, whole_number
 from airflow_hive_to_delta.operators.results import FilesOperator, Result, WritesAssets
 from airflow_hive_to_delta.report import ReportedAction, TableOutcome
 
@@ -34,6 +35,8 @@ class SyncTableOperator(WritesAssets):
     :param run_version: a number that grows from run to run, instead of the DAG run's. (templated)
     :param accept_conflicts: add files that Hive has written anew after Delta had changed rows of them. (templated)
     :param allow_forgotten_entries: go on though entries of the log are gone that no sync has seen. (templated)
+    :param quiet_period: leave partitions with files younger than this, a timedelta or a number of minutes, for the next
+        sync: see :func:`sync_table`. None: none waits. (templated)
     :param options: :class:`ConversionOptions`, or a dict of them. (templated)
     :param max_workers: tables of a batch that are synced side by side.
     :param asset_alias: the alias that the assets belong to; None: there are no assets.
@@ -48,6 +51,7 @@ class SyncTableOperator(WritesAssets):
         "run_version": optional(whole_number),
         "accept_conflicts": flag,
         "allow_forgotten_entries": flag,
+        "quiet_period": optional(minutes),
     }
     template_fields: Sequence[str] = (*readers, *FilesOperator.template_fields)
     ui_color = "#fff3e0"
@@ -61,6 +65,7 @@ class SyncTableOperator(WritesAssets):
         run_version: int | str | None = None,
         accept_conflicts: bool | str = False,
         allow_forgotten_entries: bool | str = False,
+        quiet_period: timedelta | float | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -72,6 +77,7 @@ class SyncTableOperator(WritesAssets):
         self.run_version = run_version
         self.accept_conflicts = accept_conflicts
         self.allow_forgotten_entries = allow_forgotten_entries
+        self.quiet_period = quiet_period
         self.check_arguments()
 
     def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
@@ -84,7 +90,9 @@ class SyncTableOperator(WritesAssets):
     def outcome(self, result: Result) -> TableOutcome:
         outcome = super().outcome(result)
         by_this_run = result["run_version"] == result["committed_run_version"] and not self.is_of_another_list(result)
-        if result["status"] in ("synced", "unchanged") or (result["status"] == "already_synced" and by_this_run):
+        brought = result["status"] in ("synced", "unchanged") or (result["status"] == "already_synced" and by_this_run)
+        # With partitions that wait, the Delta table is not what the files are.
+        if brought and not result["waiting_partition_count"]:
             outcome.written_version = result["version"]
         return outcome
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: What a result says of a table whose Delta table is now what the listed files are.
 _JUST_WRITTEN = ("converted", "synced", "unchanged")
-_PASSED_OVER = "Not verified: this run did not write it, and Hive or others may have written since"
+_PASSED_OVER = "Not verified: this run did not write it, or not all of it, and Hive or others may have written since"
 #: Of a table that differs; a batch of them has to travel.
 _MOST_NOTES = 10
 _VERSION = optional(whole_number)
@@ -101,5 +101,6 @@ def _written_version(told: Mapping[str, Any]) -> int | None:
     if "written_version" in told:
         version = told["written_version"]
     else:
-        version = told["version"] if told["status"] in _JUST_WRITTEN else None
+        whole = told["status"] in _JUST_WRITTEN and not told.get("waiting_partition_count")
+        version = told["version"] if whole else None
     return None if version is None else int(version)
