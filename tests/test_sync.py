@@ -17,7 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, ParquetFileInfo, S3Listing, TableInfo
 from airflow_hive_to_delta.core.converter import convert
+from airflow_hive_to_delta.core.cutover import GlueName
 from airflow_hive_to_delta.core.errors import (
+    AccessDeniedError,
     PartitionError,
     PermanentError,
     SchemaError,
@@ -356,6 +358,38 @@ def test_a_partition_that_hive_writes_anew_where_delta_has_compacted_it_is_a_con
 
 
 @pytest.mark.slow
+def test_a_name_in_glue_gets_the_columns_that_a_sync_takes_over(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.put("t/a", {"id": [1]})
+    lake.glue_table({"id": "bigint"})
+    lake.glue.create_database(DatabaseInput={"Name": f"{lake.database}_delta"})
+    assert lake.convert((None, f"{lake.database}_delta"), register_in="glue").success
+
+    def columns(name: str = "t", database: str = f"{lake.database}_delta") -> list[str]:
+        table = lake.glue.get_table(DatabaseName=database, Name=name)["Table"]
+        return [column["Name"] for column in table["StorageDescriptor"]["Columns"]]
+
+    hive = lake.glue.get_table(DatabaseName=lake.database, Name="t")["Table"]
+    hive = {key: hive[key] for key in ("Name", "TableType", "Parameters", "StorageDescriptor") if key in hive}
+    hive["StorageDescriptor"]["Columns"].append({"Name": "price", "Type": "double"})
+    lake.glue.update_table(DatabaseName=lake.database, TableInput=hive)
+    lake.put("t/b", {"id": [2], "price": [2.5]})
+    (table,) = GlueDiscovery(lake.database).discover()
+    with monkeypatch.context() as denied:
+        denied.setattr(GlueName, "replace", refuse)
+        with pytest.raises(AccessDeniedError, match=r"glue:UpdateTable"):
+            sync_table(lake.spark, table, S3Listing(), merge_schema=True, run_version=1)
+    assert columns() == ["id"]
+    # What is granted and run again gets well, though the run itself was committed before.
+    result = sync_table(lake.spark, table, S3Listing(), merge_schema=True, run_version=1)
+    assert (result.status, columns()) == ("already_synced", ["id", "price"])
+    assert result.notes[-1] == f"{lake.database}_delta.t in Glue has the columns of the log now"
+    assert sync_table(lake.spark, table, S3Listing()).notes == []
+
+
+def refuse(*_: object) -> None:
+    raise AccessDeniedError("Replacing the definition: not allowed to call glue:UpdateTable")
+
+
 def test_deltas_own_files_may_lie_in_folders_of_no_partition(folder: Folder) -> None:
     """As delta.randomizeFilePrefixes puts them, where the files are listed from the root."""
     folder.convert(properties={"delta.randomizeFilePrefixes": "true"})

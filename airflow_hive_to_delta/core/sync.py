@@ -34,6 +34,7 @@ from airflow_hive_to_delta.core.listing import Listing, files_as_df
 from airflow_hive_to_delta.core.models import ConversionOptions, OutputMode, SyncResult, TableInfo
 from airflow_hive_to_delta.core.paths import Location
 from airflow_hive_to_delta.core.records import Records
+from airflow_hive_to_delta.core.registered_names import update_registered_columns
 from airflow_hive_to_delta.core.snapshot import Snapshot, log_segment, snapshot_of
 from airflow_hive_to_delta.core.storage import Storage, storage_for
 from airflow_hive_to_delta.core.sync_commit import Change, Run, commit_changes
@@ -49,6 +50,8 @@ from airflow_hive_to_delta.core.writable import check_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_hive_to_delta.core.log_actions import Metadata
 
 logger = logging.getLogger(__name__)
 
@@ -130,11 +133,25 @@ def sync_table(
             if snapshot.version == version:
                 result = _sync_once(snapshot, table, files, listed_at, asked, known, options)
                 if result is not None:
-                    return replace(result, duration_seconds=round(time.monotonic() - started, 3))
+                    notes = _update_names(snapshot, result.version, options)
+                    duration = round(time.monotonic() - started, 3)
+                    return replace(result, notes=[*result.notes, *notes], duration_seconds=duration)
         logger.info("%s: another writer was faster; comparing again", table.qualified_name)
     raise TransientError(
         f"{table.qualified_name} at {root}: in each of {_TRIES} tries another writer was faster. Try again later"
     )
+
+
+def _update_names(snapshot: Snapshot, version: int | None, options: ConversionOptions) -> list[str]:
+    """Give the table's names in Glue the columns of this version, also when an earlier call ended before it did."""
+    records = Records(snapshot.storage, snapshot.root)
+
+    def metadata() -> Metadata:
+        now = snapshot if version == snapshot.version else snapshot_of(snapshot.spark, snapshot.storage, snapshot.root)
+        return now.metadata
+
+    changed = update_registered_columns(records, metadata, options)
+    return [f"{', '.join(changed)} in Glue has the columns of the log now"] if changed else []
 
 
 def app_id_of(snapshot: Snapshot) -> str:
