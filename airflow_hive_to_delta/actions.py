@@ -11,7 +11,7 @@
 - ``sync``: ``tables``; ``lists``; ``output_mode``; ``merge_schema``; ``overwrite_schema``; ``run_version``;
   ``accept_conflicts``; ``allow_forgotten_entries``; ``quiet_period``, in seconds, or null; ``max_workers``;
   ``options``.
-- ``vacuum``: ``tables``; ``retention_hours``; ``dry_run``; ``allow_short_retention``; ``options``.
+- ``vacuum``: ``tables``; ``retention_hours``; ``dry_run``; ``allow_short_retention``; ``dropped``; ``options``.
 - ``rollback``: ``tables``; ``lose_versions``; ``options``.
 - ``cut_over``: ``tables``; ``options``.
 
@@ -253,13 +253,20 @@ def _vacuum(
     retention_hours: float,
     dry_run: bool,
     allow_short_retention: bool,
+    dropped: Sequence[str],
     options: dict[str, Any],
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
 
     def vacuum(table: TableInfo) -> VacuumResult:
         result = vacuum_external_files(
-            spark, table, retention_hours, dry_run, allow_short_retention=allow_short_retention, options=chosen
+            spark,
+            table,
+            retention_hours,
+            dry_run,
+            allow_short_retention=allow_short_retention,
+            dropped=dropped,
+            options=chosen,
         )
         return replace(result, table_name=table.qualified_name)
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, S3Listing, UCDiscovery, convert
-from airflow_hive_to_delta.core import vacuum
-from airflow_hive_to_delta.core.claims import one_spelling, one_spelling_of
+from airflow_hive_to_delta.core import aws, vacuum
+from airflow_hive_to_delta.core.catalog_references import canonical_uri, canonical_uri_column
 from airflow_hive_to_delta.core.cutover import cut_over_table
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
+from airflow_hive_to_delta.core.errors import AccessDeniedError, HiveToDeltaError, MissingError, PermanentError
 from airflow_hive_to_delta.core.hadoop_storage import HadoopStorage
 from airflow_hive_to_delta.core.listing import DatabricksListing
 from airflow_hive_to_delta.core.models import VacuumResult
@@ -25,8 +28,9 @@ from airflow_hive_to_delta.core.paths import parse_location
 from airflow_hive_to_delta.core.storage import LocalStorage, S3Storage
 from airflow_hive_to_delta.core.sync import sync_table
 from airflow_hive_to_delta.core.vacuum import vacuum_external_files
+from tests.conftest import REGION
 from tests.crashes import at_every_step
-from tests.lake import Lake
+from tests.lake import PARQUET, Lake
 from tests.lake import lake as lake
 from tests.oracle import delta_at
 from tests.tables import convert_folder, write_parquet
@@ -39,7 +43,7 @@ VECTOR = {"storageType": "i", "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55
 class Table:
     """A converted table whose partition 2 lies in another bucket, with the files that it was given."""
 
-    def __init__(self, lake: Lake, *names: str) -> None:
+    def __init__(self, lake: Lake, *names: str, target: str | None = None, **options: Any) -> None:
         self.lake = lake
         self.other = lake.add_bucket()
         lake.put("t/p=1/f", {"id": [1, 2]})
@@ -48,7 +52,8 @@ class Table:
         lake.glue_table(
             {"id": "bigint"}, {"p": "int"}, [(["1"], f"{lake.location()}/p=1"), (["2"], f"s3://{self.other}/")]
         )
-        assert lake.convert().success
+        result = lake.convert((None, target and f"{lake.database}_{target}"), **options)
+        assert result.success, result.error
         self.versions = 0
 
     def uri(self, name: str) -> str:
@@ -109,7 +114,7 @@ def test_what_delta_removed_long_ago_goes_when_hive_has_dropped_it(lake: Lake) -
 
     claimed = table.vacuum(dry_run=False)
     assert claimed.orphaned_files == []
-    assert "1 removed files outside the root were kept: they lie under a place that the metastore" in claimed.notes[0]
+    assert "1 removed files outside the root were kept: they lie under a location that the catalog" in claimed.notes[0]
     table.drop_partition()
     dry = table.vacuum()
     assert (dry.dry_run, dry.orphaned_files, dry.deleted_files) == (True, [table.uri("a")], [])
@@ -284,14 +289,138 @@ def test_only_under_the_allowed_roots(lake: Lake) -> None:
     assert "outside the allowed roots" in result.notes[0]
 
 
-@pytest.mark.slow
-def test_a_place_of_another_table_stays_and_a_source_that_is_gone_has_none(lake: Lake) -> None:
+def test_a_location_of_another_table_stays_and_a_source_that_glue_does_not_find_has_none(lake: Lake) -> None:
     table = Table(lake, "a", "theirs/a", "theirs2/a")
     table.remove(*map(table.uri, ("a", "theirs/a", "theirs2/a")))
     lake.glue_table({"id": "bigint"}, name="u", location=f"s3a://{table.other}/theirs/")
     assert table.vacuum().orphaned_files == []
     lake.glue.delete_table(DatabaseName=lake.database, Name="t")
     assert table.vacuum(dry_run=False).deleted_files == [table.uri("a"), table.uri("theirs2/a")]
+
+
+@contextmanager
+def answering(service: str, operation: str, answer: Callable[..., Any], *, when: str = "before-send") -> Iterator[None]:
+    """While it is entered, requests of this process get another answer than moto's. Of S3, in REGION only."""
+    clients = {id(client): client for client in (aws._client(service, REGION), aws._client(service, None))}
+    for client in clients.values():
+        client.meta.events.register(f"{when}.{service}.{operation}", answer)
+    try:
+        yield
+    finally:
+        for client in clients.values():
+            client.meta.events.unregister(f"{when}.{service}.{operation}", answer)
+
+
+def denied(body: bytes, status: int) -> Callable[..., AWSResponse]:
+    def answer(request: Any, **_: Any) -> AWSResponse:
+        raw = io.BytesIO(body)
+        raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
+        return AWSResponse(request.url, status, {}, raw)
+
+    return answer
+
+
+#: As Lake Formation words it.
+glue_denies = denied(
+    b'{"__type":"AccessDeniedException","Message":"Insufficient Lake Formation permission(s) on t"}', 400
+)
+s3_denies = denied(b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>", 403)
+
+
+def without_t(parsed: dict[str, Any], **_: Any) -> None:
+    """A list of tables that does not show the one, as of a caller who may not see it."""
+    parsed["TableList"] = [table for table in parsed["TableList"] if table["Name"] != "t"]
+
+
+def test_a_source_that_the_caller_may_not_see_is_not_gone(lake: Lake) -> None:
+    """Lake Formation lists what the caller may see, and denies the rest, existing or not."""
+    table = Table(lake, "a")
+    table.remove(table.uri("a"))
+    name, before = f"{lake.database}.t", table.there()
+    with answering("glue", "GetTables", without_t, when="after-call"):
+        assert table.vacuum(dry_run=False).orphaned_files == [], "asked for by its name, it is there"
+        with answering("glue", "GetTable", glue_denies):
+            with pytest.raises(AccessDeniedError, match=f"Grant the identity .* pass dropped=\\['{name}'\\]"):
+                table.vacuum(dry_run=False)
+            assert table.vacuum(dropped=[name.upper()]).orphaned_files == [table.uri("a")]
+    assert table.vacuum(dropped=[name]).orphaned_files == [], "what the catalog shows is there, whatever people say"
+    with answering("glue", "GetPartitions", glue_denies), pytest.raises(AccessDeniedError, match=r"partitions of .*t"):
+        table.vacuum(dry_run=False)
+    with pytest.raises(PermanentError, match="expected a list of names"):
+        table.vacuum(dropped=name)
+    assert table.there() == before
+
+
+def test_tables_beside_the_registered_one_are_asked_for(lake: Lake) -> None:
+    table = Table(lake, "theirs/a", "a", target="registered", register_in="glue")
+    target = f"{lake.database}_registered"
+    table.drop_partition()
+    table.remove(table.uri("theirs/a"), table.uri("a"))
+    assert table.vacuum().orphaned_files == [table.uri("a"), table.uri("theirs/a")]
+    place = {"StorageDescriptor": {**PARQUET, "Location": f"s3://{table.other}/theirs", "Columns": []}}
+    lake.glue.create_table(DatabaseName=target, TableInput={"Name": "u", **place})
+    assert table.vacuum().orphaned_files == [table.uri("a")]
+    lake.glue.delete_database(Name=target)
+    with pytest.raises(MissingError, match=f"If the database was dropped, pass dropped=\\['{target}'\\]"):
+        table.vacuum()
+    assert len(table.vacuum(dropped=[target]).orphaned_files) == 2
+
+
+def test_a_source_that_a_catalog_may_hide_is_gone_only_when_the_caller_says_so(lake: Lake) -> None:
+    """Unity Catalog and others may say "not found" of a table that they hide."""
+    table = Table(lake, "a")
+    table.remove(table.uri("a"))
+    catalog = f"c{uuid.uuid4().hex[:8]}"
+    settings = f"spark.sql.catalog.{catalog}"
+    lake.spark.conf.set(settings, "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog")
+    lake.spark.conf.set(f"{settings}.url", f"jdbc:derby:memory:{catalog};create=true")
+    lake.spark.conf.set(f"{settings}.driver", "org.apache.derby.jdbc.EmbeddedDriver")
+    hive = GlueDiscovery(lake.database).discover()[0]
+    source = replace(hive, source="spark", catalog=catalog, database="APP")
+    with pytest.raises(PermanentError, match=f"may say that of a table which it hides.*\\['{catalog}.APP.t'\\]"):
+        vacuum_external_files(lake.spark, source, dry_run=False)
+    found = vacuum_external_files(lake.spark, source, dropped=[f"{catalog}.APP.t"])
+    assert found.orphaned_files == [table.uri("a")]
+    elsewhere = replace(source, catalog="not_there")
+    with pytest.raises(PermanentError, match=r"no schema not_there.APP.*pass dropped=\['not_there.APP'\]"):
+        vacuum_external_files(lake.spark, elsewhere)
+    # Of a Hive metastore "not found" is enough.
+    in_hive = replace(source, catalog="spark_catalog", database=lake.database)
+    assert vacuum_external_files(lake.spark, in_hive).orphaned_files == [table.uri("a")]
+
+
+def test_a_file_under_the_root_of_another_delta_table_stays(lake: Lake) -> None:
+    many = [f"mine/p=1/{number}" for number in range(30)]
+    table = Table(lake, "theirs/deep/a", *many)
+    table.drop_partition()
+    table.remove(*map(table.uri, ("theirs/deep/a", *many)))
+    lake.put(f"theirs/_delta_log/{0:020d}.json", b"{}", table.other)
+    asked = []
+
+    def count(request: Any, **_: Any) -> None:
+        if f"/{table.other}?" in request.url and "_delta_log" in request.url:
+            asked.append(request.url)
+
+    with answering("s3", "ListObjectsV2", count):
+        result = table.vacuum()
+    assert result.orphaned_files == sorted(map(table.uri, many))
+    assert any("under the root of another Delta table" in note for note in result.notes)
+    assert len(asked) == 5, "the bucket, theirs, theirs/deep, mine, mine/p=1"
+
+
+def test_a_folder_above_that_may_not_be_listed(lake: Lake) -> None:
+    table = Table(lake, "in/a")
+    table.drop_partition()
+    table.remove(table.uri("in/a"))
+
+    def deny_the_bucket(request: Any, **_: Any) -> AWSResponse | None:
+        return s3_denies(request) if f"/{table.other}?" in request.url and "prefix=_delta_log" in request.url else None
+
+    with answering("s3", "ListObjectsV2", deny_the_bucket):
+        with pytest.raises(AccessDeniedError, match=r"another Delta table cannot be told.*Nothing was deleted"):
+            table.vacuum(dry_run=False)
+        options = ConversionOptions(allowed_roots=[table.uri("in")])
+        assert table.vacuum(options=options).orphaned_files == [table.uri("in/a")]
 
 
 def test_partitions_outlast_a_cut_over(lake: Lake) -> None:
@@ -311,7 +440,7 @@ def test_a_metastore_that_cannot_be_asked(lake: Lake) -> None:
     before = table.there()
     with pytest.raises(HiveToDeltaError, match="not_there"):
         vacuum_external_files(lake.spark, source, dry_run=False)
-    with pytest.raises(PermanentError, match=r"knows no schema spark_catalog.not_there"):
+    with pytest.raises(PermanentError, match=r"knows no schema spark_catalog.not_there.*\['spark_catalog.not_there'\]"):
         vacuum_external_files(lake.spark, replace(source, source="spark", catalog="spark_catalog"), dry_run=False)
     assert table.there() == before
 
@@ -367,7 +496,7 @@ def test_a_table_of_the_sessions_catalog(spark: SparkSession, database: str, tmp
     assert vacuum_external_files(spark, str(root), dry_run=False).deleted_files == [f"file://{file}"]
 
 
-def test_one_spelling_is_the_same_in_python_and_on_spark(spark: SparkSession) -> None:
+def test_a_canonical_uri_is_the_same_in_python_and_on_spark(spark: SparkSession) -> None:
     spellings = [
         ["s3://b/x/y", "S3a://b/x/y", "s3n://b//x///y"],
         ["hdfs://nn:8020/x", "hdfs:///x", "ViewFS://c/x"],
@@ -375,9 +504,11 @@ def test_one_spelling_is_the_same_in_python_and_on_spark(spark: SparkSession) ->
         ["abfss://c@a/x", "abfs://c@a/x"],
     ]
     for same in spellings:
-        found = spark.createDataFrame([(key,) for key in same], "key string").select(one_spelling_of("key")).collect()
-        assert {row[0] for row in found} == {one_spelling(key) for key in same}
-        assert len(set(map(one_spelling, same))) == 1
+        found = (
+            spark.createDataFrame([(key,) for key in same], "key string").select(canonical_uri_column("key")).collect()
+        )
+        assert {row[0] for row in found} == {canonical_uri(key) for key in same}
+        assert len(set(map(canonical_uri, same))) == 1
 
 
 # --- logs that are not whole -------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from airflow_hive_to_delta.core.schema import (
 from airflow_hive_to_delta.core.sql import details, error_condition, sql_identifier
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import Row, SparkSession
 
 
@@ -94,7 +95,7 @@ class UCDiscovery:
             listed = pool.map(lambda schema: _tables_of(spark, *schema), schemas)
             names = [(*schema, table) for schema, tables in zip(schemas, listed, strict=True) for table in tables]
             chosen = sorted((name for name in names if self._chooses(".".join(name))), key=".".join)
-            return list(pool.map(lambda name: _from_spark(spark, *name), chosen))
+            return list(pool.map(lambda name: from_spark(spark, *name), chosen))
 
     def _catalogs(self, spark: SparkSession) -> list[str]:
         named = [prefix.partition(".") for prefix in map(_literal_prefix, self.allow)]
@@ -215,7 +216,8 @@ def _is_data_source(properties: Mapping[str, str]) -> bool:
 _ABSENT = {"SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION"}
 
 
-def _from_spark(spark: SparkSession, catalog: str, schema: str, name: str) -> TableInfo:
+def from_spark(spark: SparkSession, catalog: str, schema: str, name: str) -> TableInfo:
+    """A table as the session's catalog describes it; one that cannot be described has the reason in ``refusal``."""
     table = TableInfo(name=name, location="", catalog=catalog, database=schema, source="spark", format="unknown")
     try:
         _describe(spark, table)
@@ -282,9 +284,14 @@ def _rows_if_there(spark: SparkSession, statement: str, doing: str) -> list[Row]
         try:
             return spark.sql(statement).collect()
         except PySparkException as error:
-            if error_condition(error) in _ABSENT:
+            if is_absent(error):
                 return []
             raise
+
+
+def is_absent(error: PySparkException) -> bool:
+    """Whether Spark says that a schema or a catalog is not there."""
+    return error_condition(error) in _ABSENT
 
 
 # --- Columns, names and patterns --------------------------------------------------------------------------------

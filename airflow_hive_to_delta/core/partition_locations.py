@@ -108,11 +108,11 @@ def glue_partitions(table: TableInfo, database: str, region: str | None = None) 
     return partitions
 
 
-def glue_partition_places(table: TableInfo, region: str | None = None) -> list[str]:
+def glue_partition_locations(table: TableInfo) -> list[str]:
     """The locations of every partition that Glue has of a table, as they stand there, whatever the table is."""
-    found = _in_glue(table, table.database or "", table.region or region)
-    places = (partition.get("StorageDescriptor", {}).get("Location") for partition in found)
-    return [place for place in places if place]
+    found = _in_glue(table, table.database or "", table.region)
+    locations = (partition.get("StorageDescriptor", {}).get("Location") for partition in found)
+    return [location for location in locations if location]
 
 
 def _in_glue(table: TableInfo, database: str, region: str | None) -> Iterator[Mapping[str, Any]]:

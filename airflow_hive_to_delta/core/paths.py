@@ -49,6 +49,11 @@ class Location:
     def child(self, name: str) -> Location:
         return Location(self.scheme, self.authority, f"{self.path}/{name}")
 
+    @property
+    def parent(self) -> Location:
+        """The folder that this lies in; the root of a storage is its own."""
+        return Location(self.scheme, self.authority, self.path.rpartition("/")[0])
+
     def holds(self, other: Location) -> bool:
         """Whether ``other`` lies under this place. ``orders_v2`` is not under ``orders``."""
         return self.place[:2] == other.place[:2] and other.path.startswith(self.path + "/")

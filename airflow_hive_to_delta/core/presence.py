@@ -28,7 +28,7 @@ def with_presence(
     :param files: in the order of their paths, so that those of a folder come together. They are taken as they are
         needed, a few folders at a time.
     """
-    folders = ((folder, list(found)) for folder, found in groupby(files, key=lambda file: _folder(file[0])))
+    folders = ((folder, list(found)) for folder, found in groupby(files, key=lambda file: file[0].parent))
 
     def listed(folder: Location) -> dict[str, StoredFile]:
         return {file.name: file for file in storage_for(folder, spark, options).entries(folder)}
@@ -39,7 +39,3 @@ def with_presence(
             for (_, wanted), there in zip(some, found, strict=True):
                 for location, known in wanted:
                     yield location, known, there.get(location.path.rpartition("/")[2])
-
-
-def _folder(file: Location) -> Location:
-    return Location(file.scheme, file.authority, file.path.rpartition("/")[0])

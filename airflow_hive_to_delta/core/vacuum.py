@@ -14,8 +14,19 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_hive_to_delta.core.claims import claims_of, one_spelling, one_spelling_of
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, TransientError, spark_call
+from airflow_hive_to_delta.core.catalog_references import (
+    canonical_uri,
+    canonical_uri_column,
+    find_catalog_references,
+)
+from airflow_hive_to_delta.core.delta_roots import delta_roots, folders_above
+from airflow_hive_to_delta.core.errors import (
+    AccessDeniedError,
+    HiveToDeltaError,
+    PermanentError,
+    TransientError,
+    spark_call,
+)
 from airflow_hive_to_delta.core.ledger import ledger_of
 from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo, VacuumResult
 from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location
@@ -39,21 +50,29 @@ def vacuum_external_files(
     dry_run: bool = True,
     *,
     allow_short_retention: bool = False,
+    dropped: Sequence[str] = (),
     options: ConversionOptions | None = None,
 ) -> VacuumResult:
     """Delete the files outside the table's root that Delta removed longer ago than the retention.
 
-    A file stays that is live, however its path is spelt; that lies under a place which the metastore still has (the
-    Hive table, the other tables of its database, and their partitions); that no conversion or sync has put into the
-    table; that Hive and not Delta has dropped; or that was written again since. Safe to call again: what was deleted
-    before is no longer found.
+    A file stays that is live, however its path is spelt; that lies under a location which a catalog still has (the
+    tables of the Hive table's database, and of those in which the Delta table was registered, and their partitions);
+    that lies under the root of another Delta table; that no conversion or sync has put into the table; that Hive and
+    not Delta has dropped; or that was written again since. Safe to call again: what was deleted before is no longer
+    found.
+
+    The Hive table counts as gone only when its catalog says "not found" of that very table: a list of tables may not
+    show it to this identity. AWS Glue and a Hive metastore say so. Of Unity Catalog, and of other catalogs, that is
+    not known: there name the table in ``dropped``. Other tables that are hidden from the identity are not known.
 
     :param table: a view, the Hive table, a path, or a name.
     :param retention_hours: the table's ``delta.deletedFileRetentionDuration`` counts when it is longer than 168.
     :param dry_run: only say what would go.
     :param allow_short_retention: take ``retention_hours`` as it is. Whoever reads an older version, or wants to go
         back to one, loses its files.
-    :param options: ``allowed_roots`` are the places that may be deleted from; empty: anywhere.
+    :param dropped: full names (``catalog.schema.table``, ``database.table``) of the Hive table, or of a schema, that
+        you know to be dropped, where the catalog cannot say so.
+    :param options: ``allowed_roots`` are the locations that may be deleted from; empty: anywhere.
     :raises HiveToDeltaError: something could not be read or asked. Nothing was deleted. Files that could not be deleted
         are no such error: the result names what went, and has the error.
     """
@@ -62,12 +81,14 @@ def vacuum_external_files(
     view = view_of(spark, table, options)
     if view.travels:
         raise PermanentError(f"{view.path} with a version or a time is no table to vacuum; give it without")
+    if isinstance(dropped, str):
+        raise PermanentError(f"dropped is {dropped!r}, expected a list of names")
     given = table if isinstance(table, TableInfo) else None
     deleted = _Deleted()
     for _ in range(_TRIES):
         snapshot = snapshot_of(spark, view.storage, view.root)
         retention, notes = _retention(snapshot, retention_hours, allow_short_retention)
-        orphans = _orphans(spark, snapshot, retention, given, options, notes)
+        orphans = _orphans(spark, snapshot, retention, given, options, dropped, notes)
         if dry_run or _delete(spark, snapshot, orphans, options, deleted):
             break
     else:
@@ -114,7 +135,8 @@ _WORKERS = 8
 _FILES_PER_BATCH = 1_000
 #: Listings of one storage through two clients agree to the second.
 _SAME_TIME_MS = 1_000
-_CLAIMED = "lie under a place that the metastore still has. Drop the partition there when Hive needs it no more"
+_REFERENCED = "lie under a location that the catalog still has. Drop the partition there when Hive needs it no more"
+_IN_DELTA_TABLE = "lie under the root of another Delta table, whose they may be"
 _ABSOLUTE = "^([A-Za-z][A-Za-z0-9+.-]*:|/)"
 _MILLIS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1_000,
            "millisecond": 1, "microsecond": 0.001}  # fmt: skip
@@ -165,6 +187,7 @@ def _orphans(
     retention: float,
     given: TableInfo | None,
     options: ConversionOptions,
+    dropped: Sequence[str],
     notes: list[str],
 ) -> list[_Orphan]:
     """The files that may go, and notes on those that may not."""
@@ -175,9 +198,13 @@ def _orphans(
         removed = list(_removed_before(snapshot, until, options, kept))
     orphans = []
     if removed:
-        claims = claims_of(spark, _source(snapshot, given, options), options)
-        free = [(file, known) for file, known in removed if not claims.hold(file)]
-        kept[_CLAIMED] += len(removed) - len(free)
+        source = _source(snapshot, given, options)
+        registrations = Records(snapshot.storage, snapshot.root).registrations()
+        references = find_catalog_references(spark, source, registrations, options, dropped)
+        unreferenced = [(file, known) for file, known in removed if not references.cover(file)]
+        kept[_REFERENCED] += len(removed) - len(unreferenced)
+        free = _outside_delta_tables(unreferenced, spark, options)
+        kept[_IN_DELTA_TABLE] += len(unreferenced) - len(free)
         for file, known, found in with_presence(free, spark, options):
             if found is None:
                 continue  # an earlier vacuum, or somebody else, has deleted it
@@ -233,10 +260,10 @@ def _removed_before(
 def _external(snapshot: Snapshot) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    root = f"{one_spelling(key_of(snapshot.root))}/"
+    root = f"{canonical_uri(key_of(snapshot.root))}/"
     ledger = ledger_of(snapshot)
     written = ledger.files().select("key", "hive", "hive_time", "hive_size")
-    live = snapshot.files.select("key", one_spelling_of("key").alias("place")).withColumn("is_live", F.lit(True))
+    live = snapshot.files.select("key", canonical_uri_column("key").alias("place")).withColumn("is_live", F.lit(True))
     said = snapshot.removed.select("key", "path", "deletion_timestamp", "size")
     versions = sorted(snapshot.segment.times)
     if versions:
@@ -265,7 +292,7 @@ def _external(snapshot: Snapshot) -> DataFrame:
     places = live.select("place", "is_live").distinct()
     return (
         removed.union(forgotten)
-        .withColumn("place", one_spelling_of("key"))
+        .withColumn("place", canonical_uri_column("key"))
         .where(~F.col("place").startswith(root))
         .join(places, "place", "left")
         .join(written.drop("hive_size"), "key", "left")
@@ -288,6 +315,32 @@ def _is_allowed(location: Location, options: ConversionOptions) -> bool:
     except PermanentError:
         return False
     return True
+
+
+def _outside_delta_tables(
+    files: Sequence[tuple[Location, _Removed]], spark: SparkSession, options: ConversionOptions
+) -> list[tuple[Location, _Removed]]:
+    """The files that lie under no other Delta table's root.
+
+    Every folder above a file is looked at, up to the root of its storage. Above the allowed roots, where an identity
+    often has no rights, one that may not be listed is passed over: whoever named the roots answers for it.
+    """
+
+    def is_above_allowed(folder: Location) -> bool:
+        return bool(options.allowed_roots) and not _is_allowed(folder, options)
+
+    folders = folders_above(file for file, _ in files)
+    try:
+        roots = {root.place for root in delta_roots(folders, spark, options, may_be_unknown=is_above_allowed)}
+    except AccessDeniedError as error:
+        raise AccessDeniedError(
+            f"Whether a folder above the files to be deleted is another Delta table cannot be told: {error}. Nothing "
+            "was deleted. Or name the locations that may be deleted from in ConversionOptions(allowed_roots=[…]): "
+            "folders above those need not be listable"
+        ) from error
+    if not roots:
+        return list(files)
+    return [(file, known) for file, known in files if not any(f.place in roots for f in folders_above([file]))]
 
 
 def _source(snapshot: Snapshot, given: TableInfo | None, options: ConversionOptions) -> TableInfo:

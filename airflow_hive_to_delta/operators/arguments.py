@@ -71,6 +71,17 @@ def whole_numbers(name: str, given: Any) -> list[int]:
     return [whole_number(name, number) for number in value]
 
 
+def names(name: str, given: Any) -> list[str]:
+    """Names, as a list or as the text of one, such as ``["sales.orders"]``."""
+    try:
+        value = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        value = None
+    if type(value) not in (list, tuple) or not all(isinstance(each, str) and each for each in value):
+        raise ValueError(f"{name} is {given!r}, expected a list of names")
+    return list(value)
+
+
 def one_of(*words: str) -> Reader:
     """One of these words."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.manifests import INLINE_LIMIT
-from airflow_hive_to_delta.operators.arguments import Reader, flag, hours
+from airflow_hive_to_delta.operators.arguments import Reader, flag, hours, names
 from airflow_hive_to_delta.operators.results import Result, ResultOperator
 from airflow_hive_to_delta.operators.spark_job import TableOperator
 from airflow_hive_to_delta.report import ReportedAction
@@ -29,6 +29,8 @@ class VacuumExternalFilesOperator(ResultOperator):
     :param dry_run: False deletes. (templated)
     :param allow_short_retention: accept a retention shorter than the table's own, with which readers of old versions,
         and queries that are running, can lose files. (templated)
+    :param dropped: full names of Hive tables or schemas that are known to be dropped, where their catalog cannot tell a
+        dropped table from one that it hides, as Unity Catalog. (templated)
     """
 
     action: ClassVar[ReportedAction] = "vacuum"
@@ -37,6 +39,7 @@ class VacuumExternalFilesOperator(ResultOperator):
         "retention_hours": hours,
         "is_dry_run": lambda _, given: flag("dry_run", given),
         "allow_short_retention": flag,
+        "dropped": names,
     }
     template_fields: Sequence[str] = (*readers, *TableOperator.template_fields)
     ui_color = "#fce8e6"
@@ -47,6 +50,7 @@ class VacuumExternalFilesOperator(ResultOperator):
         retention_hours: float | str = 168,
         dry_run: bool | str = True,
         allow_short_retention: bool | str = False,
+        dropped: Sequence[str] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -54,6 +58,7 @@ class VacuumExternalFilesOperator(ResultOperator):
         # Not by its own name, which is that of a method of every operator.
         self.is_dry_run = dry_run
         self.allow_short_retention = allow_short_retention
+        self.dropped = dropped
         self.check_arguments()
 
     def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
