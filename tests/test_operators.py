@@ -126,6 +126,8 @@ def test_the_provider_info_imports_nothing() -> None:
         (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, dry_run=None), "dry_run is None"),
         (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, retention_hours=-1), "retention_hours is -1"),
         (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, retention_hours="week"), "retention_hours is"),
+        (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, dropped="d.t"), "dropped is 'd.t'"),
+        (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, dropped=[1]), r"dropped is \[1\]"),
         (lambda: RollbackTableOperator(task_id="x", table=TABLE, lose_versions="3"), "lose_versions is '3'"),
         (lambda: RollbackTableOperator(task_id="x", table=TABLE, lose_versions=[True]), "lose_versions is True"),
         (lambda: PlanMigrationOperator(task_id="x", tables=[], staging="b"), "staging is 'b'"),

@@ -235,6 +235,8 @@ def _finish_existing(
     elif not registered:
         whose = f"as {state.catalog_table}" if state.ours else "by another writer"
         notes.append(f"Not registered: the log at {root} was made {whose}. Register it yourself if it is this table")
+    elif state.ours:
+        notes.append(f"The log at {root} was made as {state.catalog_table}, at the same location")
     return ConversionResult(
         source_table=table.qualified_name,
         target_table=target.name if target and registered else "",

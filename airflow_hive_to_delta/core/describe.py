@@ -18,6 +18,7 @@ from airflow_hive_to_delta.core import scan
 from airflow_hive_to_delta.core.adds import DESCRIBED_SCHEMA, check_folder_keys, error_row
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError, spark_call
 from airflow_hive_to_delta.core.footers import FooterReader
+from airflow_hive_to_delta.core.nested_tables import check_no_delta_table_within
 from airflow_hive_to_delta.core.schema_merge import Evidence, TableSchema
 
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ def describe_files(
             else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
         )
         with spark_call(f"Counting the files of {root}"):
-            tasks = max(-(-listed.count() // batch_size), 1)
+            folders = _files_by_folder(listed)
+        check_no_delta_table_within(root, folders, spark, options)
+        tasks = max(-(-sum(folders.values()) // batch_size), 1)
         describe = scan.FilePlacer if scanned else FooterReader
         placed = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
         with persisted(placed) as frame:
@@ -140,6 +143,14 @@ class EvidenceMerger:
         if evidence is not None:
             last = {"files": 0, "bytes": 0, "absolute": 0, "errors": 0, "evidence": evidence.to_json()}
             yield pa.RecordBatch.from_pylist([last], schema=_TOTALS)
+
+
+def _files_by_folder(files: DataFrame) -> dict[str, int]:
+    """How many files lie directly in each folder."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    counted = files.groupBy(F.regexp_replace("path", "/[^/]*$", "").alias("folder")).count()
+    return {row.folder: row["count"] for row in counted.collect()}
 
 
 def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:

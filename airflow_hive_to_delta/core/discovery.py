@@ -1,7 +1,8 @@
 """Finding tables: in AWS Glue, or in any catalog that the Spark session knows.
 
 A table that cannot be converted comes back with its reason in ``refusal`` (rule 45): it is not dropped, and it does
-not stop the others.
+not stop the others. One whose location holds other tables has them in ``nested_tables``: of Glue all tables of the
+database are compared, of a catalog of Spark those that are discovered together.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from airflow_hive_to_delta.core.aws import glue_client
 from airflow_hive_to_delta.core.classify import Storage, format_of, refusal_of
 from airflow_hive_to_delta.core.errors import SchemaError, aws_call, is_sparks, of_spark, spark_call
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.nested_tables import mark_nested_tables
 from airflow_hive_to_delta.core.schema import (
     CHAR_VARCHAR,
     build_delta_schema_from_json,
@@ -54,8 +56,11 @@ class GlueDiscovery:
 
     def discover(self, spark: SparkSession | None = None) -> list[TableInfo]:  # noqa: ARG002
         pattern = (self.pattern or "*").lower()
-        found = [table for table in self._tables() if fnmatchcase(table["Name"].lower(), pattern)]
-        return [from_glue(table, self) for table in sorted(found, key=lambda table: str(table["Name"]))]
+        found = sorted(self._tables(), key=lambda table: str(table["Name"]))
+        tables = [from_glue(table, self) for table in found if fnmatchcase(table["Name"].lower(), pattern)]
+        prefix = "".join(f"{part}." for part in (self.catalog_id, self.database) if part)
+        mark_nested_tables(tables, ((f"{prefix}{table['Name']}", _glue_location(table)) for table in found))
+        return tables
 
     def _tables(self) -> list[Mapping[str, Any]]:
         request: dict[str, Any] = {"DatabaseName": self.database}
@@ -95,7 +100,9 @@ class UCDiscovery:
             listed = pool.map(lambda schema: _tables_of(spark, *schema), schemas)
             names = [(*schema, table) for schema, tables in zip(schemas, listed, strict=True) for table in tables]
             chosen = sorted((name for name in names if self._chooses(".".join(name))), key=".".join)
-            return list(pool.map(lambda name: from_spark(spark, *name), chosen))
+            tables = list(pool.map(lambda name: from_spark(spark, *name), chosen))
+        mark_nested_tables(tables)
+        return tables
 
     def _catalogs(self, spark: SparkSession) -> list[str]:
         named = [prefix.partition(".") for prefix in map(_literal_prefix, self.allow)]
@@ -143,11 +150,9 @@ def from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
         properties={key.lower(): value for key, value in {**serde_properties, **properties}.items()},
         link_target=".".join(target[key] for key in ("CatalogId", "DatabaseName", "Name") if target.get(key)),
     )
-    # Spark's own tables have their place with the serde; the location shown to Hive may be made up.
-    own_location = serde_properties.get("path") if _is_data_source(properties) else None
     table = TableInfo(
         name=found["Name"],
-        location=own_location or descriptor.get("Location") or "",
+        location=_glue_location(found),
         catalog=discovery.catalog_id,
         database=found.get("DatabaseName") or discovery.database,
         source="glue",
@@ -175,6 +180,14 @@ def from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
             )
     table.refusal = table.refusal or refusal_of(table, storage)
     return table
+
+
+def _glue_location(found: Mapping[str, Any]) -> str:
+    descriptor = found.get("StorageDescriptor") or {}
+    serde_properties = (descriptor.get("SerdeInfo") or {}).get("Parameters") or {}
+    # Spark's own tables have their location with the serde; the one shown to Hive may be made up.
+    own = serde_properties.get("path") if _is_data_source(found.get("Parameters") or {}) else None
+    return own or descriptor.get("Location") or ""
 
 
 def _take_columns_of_spark(table: TableInfo, properties: Mapping[str, str]) -> None:

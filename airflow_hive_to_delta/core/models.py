@@ -64,6 +64,8 @@ class TableInfo(_Document):
     refusal: str | None = None
     #: The AWS account of the Glue catalog that a table came from.
     account_id: str | None = None
+    #: Other tables of the catalog whose location is below this one's, the first 100 of them: name and location.
+    nested_tables: dict[str, str] = field(default_factory=dict)
 
     @property
     def qualified_name(self) -> str:
@@ -88,7 +90,21 @@ class TableInfo(_Document):
                 f"{self.qualified_name} is bucketed by {', '.join(self.bucket_columns)}, which Delta tables cannot be. "
                 "Pass ConversionOptions(allow_bucketed=True) if losing the bucketing is fine"
             )
+        # Which files a partitioned table has is known when its partitions are; a Delta table has them in its log.
+        lists_all = not self.partition_keys and self.format != "delta"
+        if self.nested_tables and lists_all and not options.allow_nested_tables:
+            return self.nested_refusal(list(self.nested_tables))
         return None
+
+    def nested_refusal(self, names: list[str]) -> str:
+        """Why this table is refused for these of its ``nested_tables``, and what to do."""
+        shown = ", ".join(f"{name} at {self.nested_tables[name]}" for name in names[:3])
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return (
+            f"{self.qualified_name} has other tables of its catalog inside its location: {shown}{more}. Their files "
+            "would be taken for its own. Give each table a location of its own; or, if the rows of those tables are "
+            "rows of this one too, pass ConversionOptions(allow_nested_tables=True)"
+        )
 
 
 @dataclass
@@ -138,6 +154,8 @@ class ConversionOptions(_Document):
     allow_missing_partitions: bool = False
     #: Refuse a table without any data file, whose location may be wrong; by default it becomes an empty Delta table.
     refuse_empty: bool = False
+    #: Accept tables whose location holds other tables of the catalog: the files of those become files of this one.
+    allow_nested_tables: bool = False
     #: Accept losing the bucketing of a bucketed table.
     allow_bucketed: bool = False
     #: Places that tables and partitions may lie under; empty: anywhere (rule 52).

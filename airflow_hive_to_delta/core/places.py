@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import PartitionError
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ConversionOptions, TableInfo
+from airflow_hive_to_delta.core.nested_tables import check_nested_tables
 from airflow_hive_to_delta.core.partition_locations import table_partitions
 from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, check_allowed, is_hidden, parse_location
 
@@ -53,6 +54,7 @@ def places_of(
     partitions = table_partitions(
         spark, table, options, glue_database=glue_database, region=region, max_workers=max_workers
     )
+    check_nested_tables(table, None if partitions is None else [p.location for p in partitions], options)
     if partitions is None:
         return [Place(root, None, f"the table {table.qualified_name}")]
     return [Place(p.location, p.values, f"the partition {p.name} of {table.qualified_name}") for p in partitions]

@@ -205,6 +205,7 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
     def execute(self, context: Context) -> list[Any]:
         from airflow_hive_to_delta.core.discovery import GlueDiscovery
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
+        from airflow_hive_to_delta.core.nested_tables import mark_nested_tables
 
         found: list[TableInfo] = []
         with aws_clients(self.aws_conn_id, self.region_name):
@@ -215,6 +216,7 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
                     found += [table for table in discovery.discover() if self._wants(table)]
                 except HiveToDeltaError as error:
                     raise failure(error) from error
+        mark_nested_tables(found)  # across databases, too
         wanted = f"include={self.include!r} and exclude={self.exclude!r} in the Glue database(s) "
         return self.hand_on(context, found, wanted + ", ".join(_several(self.databases)))
 
