@@ -158,8 +158,8 @@ class ListFilesOperator(ListsFiles, TableOperator):
     :param inventory_manifests: addresses of the reports' ``manifest.json``, for ``inventory``. (templated)
     :param glue_database: the Glue database that knows the partitions, for tables that do not say so. (templated)
     :param inline_limit: more files than this, of all tables of a batch together, make a manifest.
-    :param options: :class:`ConversionOptions`, of which ``allow_missing_partitions`` and ``allowed_roots`` count here.
-        (templated)
+    :param options: :class:`ConversionOptions`, of which ``allow_missing_partitions``, ``allow_nested_tables`` and
+        ``allowed_roots`` count here. (templated)
     """
 
     template_fields: Sequence[str] = ("inventory_manifests", "glue_database", *TableOperator.template_fields)
