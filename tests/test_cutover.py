@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def test_one_name_is_delta_and_then_the_old_table_again(lake: Lake, table: Table
     for _ in range(2):
         result = cut_over_table(lake.spark, table)
         assert (result.status, result.version, result.source_table) == ("cut_over", 0, table.qualified_name)
-        assert result.kept_definition == f"{lake.location()}/_delta_log/_hive_to_delta/definition.json"
+        assert result.kept_definition == f"{lake.location()}/_delta_log/_hive_to_delta/definition-0.json"
         new = definition(lake)
         assert {field: new[field] for field in ("Name", "Description", "Owner", "Retention", "PartitionKeys")} == {
             field: old[field] for field in ("Name", "Description", "Owner", "Retention", "PartitionKeys")
@@ -134,7 +135,7 @@ def test_a_cut_over_name_that_was_registered_too_is_restored_and_not_dropped(lak
 def test_ended_at_every_step(lake: Lake, table: TableInfo) -> None:
     """Of the cut-over, and of the rollback after it."""
     old, places = definition(lake), partitions(lake)
-    kept = "t/_delta_log/_hive_to_delta/definition.json"
+    kept = "t/_delta_log/_hive_to_delta/definition-0.json"
 
     def hive_again() -> TableInfo:
         lake.glue.update_table(DatabaseName=lake.database, TableInput=old)
@@ -182,6 +183,44 @@ def test_a_definition_that_was_kept_and_not_replaced_makes_room_for_a_newer_one(
     cut_over_table(lake.spark, table)
     rollback_table(lake.spark, table)
     assert definition(lake) == newer
+
+
+def test_a_definition_that_a_crawler_turned_back_is_kept_beside_the_original(lake: Lake, table: TableInfo) -> None:
+    original = definition(lake)
+    assert cut_over_table(lake.spark, table).kept_definition.endswith("/definition-0.json")
+    crawled = {**original, "Description": "", "Owner": "crawler", "Parameters": {"UPDATED_BY_CRAWLER": "c"}}
+    lake.glue.update_table(DatabaseName=lake.database, TableInput=crawled)
+    assert cut_over_table(lake.spark, table).kept_definition.endswith("/definition-1.json")
+    assert cut_over_table(lake.spark, table).kept_definition.endswith("/definition-1.json")
+    undone = rollback_table(lake.spark, table)
+    assert undone.restored == [table.qualified_name]
+    assert "earlier definitions too, which were not restored: definition-0.json" in undone.notes[0]
+    assert definition(lake) == crawled
+    moved = f"{parse_location(undone.log_moved_to).key}/_hive_to_delta"
+    for number, expected in enumerate((original, crawled)):
+        body = lake.s3.get_object(Bucket=lake.bucket, Key=f"{moved}/definition-{number}.json")["Body"].read()
+        kept = json.loads(body)["definition"]
+        assert {field: kept[field] for field in expected} == expected
+
+
+def test_a_kept_definition_that_somebody_changed_is_not_restored(lake: Lake, table: TableInfo) -> None:
+    kept = parse_location(cut_over_table(lake.spark, table).kept_definition)
+    body = lake.s3.get_object(Bucket=lake.bucket, Key=kept.key)["Body"].read()
+    document, delta = json.loads(body), definition(lake)
+    storage = {**document["definition"]["StorageDescriptor"], "Location": "s3://elsewhere/t"}
+    for change in (
+        {"definition": {**document["definition"], "Name": "another"}},
+        {"definition": {**document["definition"], "StorageDescriptor": storage}},
+        {"definition": {**document["definition"], "StorageDescriptor": "elsewhere"}},
+        {"definition": "t"},
+        {"database": None},
+    ):
+        lake.s3.put_object(Bucket=lake.bucket, Key=kept.key, Body=json.dumps({**document, **change}))
+        with pytest.raises(PermanentError, match=r"definition-0\.json is not as this package writes it"):
+            rollback_table(lake.spark, table)
+        assert definition(lake) == delta
+    lake.s3.put_object(Bucket=lake.bucket, Key=kept.key, Body=body)
+    assert rollback_table(lake.spark, table).restored == [table.qualified_name]
 
 
 def test_a_definition_that_changes_between_keeping_and_replacing_is_not_replaced(

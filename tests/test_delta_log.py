@@ -32,9 +32,11 @@ from airflow_hive_to_delta.core.delta_log import (
     log_folder,
     log_state,
     read_metadata,
+    records_folder,
     write_delta_log,
 )
 from airflow_hive_to_delta.core.errors import (
+    MissingError,
     PartitionError,
     PermanentError,
     SchemaError,
@@ -48,6 +50,8 @@ from airflow_hive_to_delta.core.log_actions import (
     metadata_action,
     protocol_action,
 )
+from airflow_hive_to_delta.core.log_files import log_files
+from airflow_hive_to_delta.core.log_segment import log_segment
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ParquetFileInfo
 from airflow_hive_to_delta.core.paths import Location, parse_location
 from airflow_hive_to_delta.core.storage import LocalStorage, S3Storage
@@ -414,6 +418,58 @@ def test_rule_6_a_catalog_managed_table_is_refused(table: tuple[Any, Location]) 
     assert storage.list_names(log_folder(root)) == ["_staged_commits/"]
 
 
+def test_rule_56_an_entry_is_written_onto_the_one_before_it_only(table: tuple[Any, Location]) -> None:
+    storage, root = table
+    with pytest.raises(MissingError, match=r"Version 1 of \S+/t was not written: the entry 0 before it is gone"):
+        commit(storage, root, 1, entry_of("mine"), "mine")
+    assert storage.list_names(log_folder(root)) == []
+    # Some writers clean up the entry of a checkpoint too.
+    storage.put_if_absent(log_folder(root).child(f"{4:020d}.checkpoint.parquet"), io.BytesIO(b"x"))
+    assert commit(storage, root, 5, entry_of("mine"), "mine", previous="cleaned up")
+    assert commit(storage, root, 6, entry_of("more"), "more", previous="mine")
+    with pytest.raises(TransientError, match="was not written: the entry 6 before it is not the one that was read"):
+        commit(storage, root, 7, entry_of("last"), "last", previous="mine")
+    storage.put_if_absent(records_folder(root).child("rollback.json"), io.BytesIO(b"{}"))
+    for version in (0, 7):
+        with pytest.raises(PermanentError, match=r"was not written: a rollback of the table was begun"):
+            commit(storage, root, version, entry_of("last"), "last")
+    assert log_files(storage.list_names(log_folder(root))).commits == {5, 6}
+
+
+class HeldUp(LocalStorage):
+    """A storage that lets something else happen right before it writes."""
+
+    def __init__(self, first: Any) -> None:
+        self._first = first
+
+    def put_if_absent(self, path: Location, source: BinaryIO) -> bool:
+        self._first()
+        return super().put_if_absent(path, source)
+
+
+def test_rule_56_a_writer_that_was_held_up_between_look_and_put_says_what_to_do(tmp_path: Path) -> None:
+    storage, root = LocalStorage(), parse_location(str(tmp_path))
+    log, aside = tmp_path / "_delta_log", tmp_path / "_delta_log_rolled_back" / "x"
+    assert commit(storage, root, 0, entry_of("first"), "first")
+
+    def roll_back() -> None:
+        aside.mkdir(parents=True)
+        (log / f"{0:020d}.json").rename(aside / f"{0:020d}.json")
+
+    broken = rf"is broken: it holds {1:020d}\.json, but there is no entry 0.* move {1:020d}\.json out of file://{log},"
+    with pytest.raises(MissingError, match=broken):
+        commit(HeldUp(roll_back), root, 1, entry_of("late"), "late")
+    with pytest.raises(MissingError, match=broken):
+        log_state(storage, root)
+    (log / f"{1:020d}.json").unlink()
+    assert log_state(storage, root) == LogState(exists=False)
+
+    assert commit(storage, root, 0, entry_of("again"), "again")
+    other = HeldUp(lambda: (log / f"{0:020d}.json").write_bytes(entry_of("another").getvalue()))
+    with pytest.raises(PermanentError, match=r"Version 1 of .* was written: the entry 0 before it is not the one"):
+        commit(other, root, 1, entry_of("late"), "late", previous="again")
+
+
 # --- the state of a log ------------------------------------------------------------------------------------------
 
 
@@ -440,7 +496,27 @@ def test_a_log_of_which_only_a_checkpoint_is_left_is_a_table(tmp_path: Path) -> 
     (tmp_path / "_delta_log").mkdir()
     for name in names:
         (tmp_path / "_delta_log" / name).write_bytes(b"")
-    assert log_state(LocalStorage(), parse_location(str(tmp_path))) == LogState(exists=True, version=12)
+    assert log_state(LocalStorage(), parse_location(str(tmp_path))) == LogState(exists=True, version=10)
+
+
+@pytest.mark.parametrize(
+    ("versions", "missing"), [([3], 0), ([0, 2], 1), ([], 0)], ids=["no beginning", "a gap", "half a checkpoint"]
+)
+def test_a_log_of_which_nobody_can_read_the_latest_version_is_broken(
+    versions: list[int], missing: int, tmp_path: Path
+) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    for version in versions:
+        (log / f"{version:020d}.json").write_bytes(entry_of("x").getvalue())
+    if not versions:
+        (log / f"{5:020d}.checkpoint.0000000001.0000000002.parquet").write_bytes(b"x")
+    for look in (log_state, log_segment):
+        with pytest.raises(
+            MissingError, match=rf"is broken: it holds .*, but there is no entry {missing}, .* from a backup$"
+        ) as told:
+            look(LocalStorage(), parse_location(str(tmp_path)))
+        assert all(path.name in str(told.value) for path in log.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -13,21 +13,29 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_hive_to_delta import ConversionOptions, UCDiscovery, convert
-from airflow_hive_to_delta.core.errors import PermanentError, TransientError
+from airflow_hive_to_delta import ConversionOptions, ParquetFileInfo, TableInfo, UCDiscovery, convert, plan_migration
+from airflow_hive_to_delta.core import delta_log
+from airflow_hive_to_delta.core.catalog import Target
+from airflow_hive_to_delta.core.delta_log import generate_delta_log, write_delta_log
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.ledger import ledger_of
 from airflow_hive_to_delta.core.listing import DatabricksListing
 from airflow_hive_to_delta.core.models import RollbackResult
 from airflow_hive_to_delta.core.paths import Location, parse_location
+from airflow_hive_to_delta.core.records import Records
 from airflow_hive_to_delta.core.rollback import ROLLED_BACK, rollback_table
 from airflow_hive_to_delta.core.snapshot import snapshot_of
 from airflow_hive_to_delta.core.storage import LocalStorage, S3Storage
+from airflow_hive_to_delta.core.table import DeltaTableView
 from airflow_hive_to_delta.core.vectors import vector_file
+from airflow_hive_to_delta.core.verify import verify_table
 from tests.crashes import Killed, at_every_step, killed_at
 from tests.lake import Lake
 from tests.lake import lake as lake
 from tests.oracle import assert_same, delta_at
 from tests.tables import convert_folder, write_parquet
+from tests.tables import snapshot as snapshot_of_folder
+from tests.test_sync import Folder, Walk
 
 COLUMNS, KEYS = {"id": "bigint"}, {"p": "int"}
 
@@ -355,6 +363,220 @@ def test_a_write_between_the_plan_and_the_move_is_found(
     with pytest.raises(TransientError, match=r"Version 1 of .* was written while it was being rolled back"):
         rollback_table(spark, str(tmp_path))
     assert spark.read.format("delta").load(str(tmp_path)).count() == 3
+
+
+# --- writers that go on ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(spark: SparkSession, tmp_path: Path) -> Folder:
+    """A converted table to which Hive has written since."""
+    folder = Folder(spark, tmp_path / "t")
+    folder.write("1", "f", [1, 2])
+    folder.convert()
+    folder.write("2", "f", [3])
+    return folder
+
+
+def test_a_sync_in_flight_writes_nothing_into_a_log_that_was_rolled_back(
+    written: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = delta_log.commit
+
+    def commit_after_rollback(*arguments: Any, **named: Any) -> bool:
+        monkeypatch.undo()
+        assert rollback_table(written.spark, str(written.root)).status == "rolled_back"
+        return commit(*arguments, **named)
+
+    monkeypatch.setattr(delta_log, "commit", commit_after_rollback)
+    with pytest.raises(MissingError, match=r"Version 1 .* the entry 0 before it is gone.* convert it again$"):
+        written.sync()
+    assert not (written.root / "_delta_log").exists()
+    written.convert()
+    assert len(written.ids) == 3
+
+
+def test_a_sync_that_was_held_up_until_after_a_rollback_leaves_a_log_that_everybody_calls_broken(
+    written: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its look and its put, which no storage can make one step. What the errors say to do mends it."""
+    put = LocalStorage.put_if_absent
+
+    def put_after_rollback(self: LocalStorage, path: Location, source: Any) -> bool:
+        if path.path.endswith(f"{1:020d}.json"):
+            monkeypatch.undo()
+            assert rollback_table(written.spark, str(written.root)).status == "rolled_back"
+        return put(self, path, source)
+
+    monkeypatch.setattr(LocalStorage, "put_if_absent", put_after_rollback)
+    broken = rf"is broken: it holds {1:020d}\.json, but there is no entry 0"
+    spark, root = written.spark, str(written.root)
+    for call in (
+        written.sync,
+        written.sync,
+        lambda: rollback_table(spark, root),
+        lambda: verify_table(spark, written.table, Walk()),
+        lambda: DeltaTableView.for_path(spark, root).version,
+        lambda: convert_folder(spark, written.root),
+    ):
+        with pytest.raises(MissingError, match=broken) as told:
+            call()
+
+    class Known:
+        def discover(self, spark: SparkSession) -> list[TableInfo]:
+            return [written.table]
+
+    (plan,) = plan_migration(spark, Known(), Walk(), progress=False)
+    assert (plan.status, str(told.value)) == ("refused", plan.error)
+    ((name, folder),) = re.findall(r"move (\S+) out of file://(\S+), then convert the table again", str(told.value))
+    Path(folder, name).rename(written.root.parent / name)
+    written.convert()
+    assert len(written.ids) == 3
+
+
+@pytest.mark.parametrize("by", ["airflow-hive-to-delta/1", "Apache-Spark/4 Delta-Lake/4"], ids=["a sync", "Spark"])
+def test_an_entry_that_is_written_while_the_log_is_moved_is_found_before_the_rollback_ends(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    root, log = tmp_path / "t", tmp_path / "t" / "_delta_log"
+    write_parquet(root / "f", {"id": [1, 2]})
+    convert_folder(spark, root)
+    entry = log / f"{1:020d}.json"
+    lines = [{"commitInfo": {"operation": "WRITE", "engineInfo": by}}, {"add": {"path": "part-1.parquet"}}]
+    move = LocalStorage.move
+
+    def move_and_write(self: LocalStorage, source: Location, target: Location) -> None:
+        move(self, source, target)
+        if source.path.endswith("source.json"):
+            monkeypatch.undo()
+            entry.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            write_parquet(root / "part-1.parquet", {"id": [3]})
+
+    monkeypatch.setattr(LocalStorage, "move", move_and_write)
+    for _ in range(2):
+        with pytest.raises(PermanentError, match=r"was written while the table was being rolled back") as told:
+            rollback_table(spark, str(root))
+    with pytest.raises(PermanentError, match="was begun and did not finish"):
+        convert_folder(spark, root)
+    ((name, folder),) = re.findall(r"move (\S+) out of file://([^\s,]+),", str(told.value))
+    Path(folder, name).rename(tmp_path / name)
+    also = f"and move the files that version 1 (WRITE by {by}) added"
+    assert (also in str(told.value)) == by.startswith("Apache")
+    (root / "part-1.parquet").rename(tmp_path / "part-1.parquet")
+    assert rollback_table(spark, str(root)).status == "rolled_back"
+    assert not log.exists()
+    assert convert_folder(spark, root).row_count == 2
+
+
+@pytest.mark.slow
+def test_a_call_that_was_held_up_does_not_touch_a_table_that_was_converted_again(
+    spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held up before each look at its record, and before it writes the record, while others do all of that."""
+    keep, read = Records.keep, Records.read
+    template = tmp_path / "template"
+    write_parquet(template / "f", {"id": [1, 2]})
+    convert_folder(spark, template)
+    Records(LocalStorage(), parse_location(str(template))).keep_registration(Target(None, database, "none"), None)
+    held_up = 0
+    while True:
+        root = Path(shutil.copytree(template, tmp_path / f"t{held_up}"))
+        name, looks = f"t{held_up}", 0
+
+        def look(record: str, name: str = name, root: Path = root, held_up: int = held_up) -> None:
+            nonlocal looks
+            looks += record == "rollback.json"
+            # The very first finds no record, and is the beginning.
+            if record != "rollback.json" or looks != held_up + 2:
+                return
+            with monkeypatch.context() as patch:
+                patch.setattr(Records, "keep", keep)
+                patch.setattr(Records, "read", read)
+                assert rollback_table(spark, str(root)).status == "rolled_back"
+                file = ParquetFileInfo(str(root / "f"), (root / "f").stat().st_size)
+                write_delta_log(generate_delta_log([file], SCHEMA, [], str(root)), str(root))
+                spark.sql(f"CREATE TABLE {database}.{name} USING DELTA LOCATION '{root}'")
+                records = Records(LocalStorage(), parse_location(str(root)))
+                records.keep_registration(Target(None, database, name), None)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Records, "read", lambda self, name, look=look: look(name) or read(self, name))
+            patch.setattr(Records, "keep", lambda self, name, what, look=look: look(name) or keep(self, name, what))
+            error = raised(PermanentError, lambda root=root: rollback_table(spark, str(root)))
+        if error is None:
+            break  # it ended before it came to that look
+        assert "while this one was held up" in str(error)
+        assert spark.table(f"{database}.{name}").count() == 2
+        log, (aside,) = root / "_delta_log", (root / ROLLED_BACK).iterdir()
+        assert len(list(log.rglob("*.json"))) == 2, "the entry, and the record of its name"
+        old = (aside / "_delta_log" / f"{0:020d}.json").read_bytes()
+        assert old == (template / "_delta_log" / f"{0:020d}.json").read_bytes() != (log / f"{0:020d}.json").read_bytes()
+        held_up += 1
+    assert held_up > 5
+
+
+def raised(kind: type[Exception], call: Callable[[], Any]) -> Exception | None:
+    try:
+        call()
+    except kind as error:
+        return error
+    return None
+
+
+SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+
+
+# --- records that somebody changed -------------------------------------------------------------------------------
+
+
+def test_records_that_somebody_changed_are_refused_before_anything_is_done(spark: SparkSession, tmp_path: Path) -> None:
+    root, records = tmp_path / "t", tmp_path / "t" / "_delta_log" / "_hive_to_delta"
+    write_parquet(root / "f", {"id": [1, 2]})
+    write_parquet(tmp_path / "elsewhere", {"id": [9]})
+    convert_folder(spark, root)
+    spark.sql(f"INSERT INTO delta.`{root}` VALUES (3)")
+    Records(LocalStorage(), parse_location(str(root))).keep_registration(Target(None, "a", "b"), None)
+    with killed_at(1, after=True), pytest.raises(Killed):
+        rollback_table(spark, str(root), lose_versions=[1])
+    record = records / "rollback.json"
+    (files,), (registration,) = records.glob("rollback-*.jsonl"), (records / "registrations").iterdir()
+    whole = {path: path.read_text() for path in (record, files, registration, records / "source.json")}
+    plan, source = json.loads(whole[record]), json.loads(whole[records / "source.json"])
+    name = plan["moved_to"].rpartition("/")[2]
+    changes = [
+        *(
+            (record, json.dumps({**plan, **change}))
+            for change in (
+                {"moved_to": f"{tmp_path}/{ROLLED_BACK}/{name}"},
+                {"moved_to": f"{root}/{ROLLED_BACK}/../{name}"},
+                {"moved_to": f"{root}/{ROLLED_BACK}/shown"},
+                {"moved_to": None},
+                {"files": "../../f"},
+                {"files": "source.json"},
+                {"version": "0"},
+                {"lost_versions": [True]},
+                {"notes": "text"},
+            )
+        ),
+        *(
+            (files, whole[files] + line + "\n")
+            for line in ('"../elsewhere"', '"a/../../elsewhere"', '"/etc/passwd"', f'"_delta_log/{0:020d}.json"',
+                         f'"s3://{root}"', '"_delta_log_rolled_back/x"', '"a//b"', '"./f"', "17", "{", '"a\\u0000"')
+        ),
+        (registration, "{}"),
+        (registration, json.dumps({**json.loads(whole[registration]), "kind": "shell"})),
+        (records / "source.json", json.dumps({**source, "columns": ["id"]})),
+        (records / "source.json", json.dumps({**source, "more": 1})),
+    ]  # fmt: skip
+    for path, text in changes:
+        path.write_text(text)
+        before = snapshot_of_folder(tmp_path)
+        with pytest.raises(PermanentError, match=rf"The record \S+/{path.name} is not as this package writes it"):
+            rollback_table(spark, str(root), lose_versions=[1])
+        assert snapshot_of_folder(tmp_path) == before, text
+        path.write_text(whole[path])
+    assert rollback_table(spark, str(root)).files_moved_aside == 1
+    assert [path.name for path in root.iterdir() if not path.name.startswith((".", "_"))] == ["f"]
 
 
 # --- names -------------------------------------------------------------------------------------------------------

@@ -14,12 +14,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, MissingError, PermanentError
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, MissingError, PermanentError, UnsupportedTableError
+from airflow_hive_to_delta.core.log_actions import metadata_action
+from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.paths import parse_location
+from airflow_hive_to_delta.core.rollback import rollback_table
 from airflow_hive_to_delta.core.snapshot import Snapshot, key_of, place_of_listed, snapshot_of
 from airflow_hive_to_delta.core.storage import storage_for
+from airflow_hive_to_delta.core.sync import sync_table
+from airflow_hive_to_delta.core.table import DeltaTableView
+from airflow_hive_to_delta.core.vacuum import vacuum_external_files
+from airflow_hive_to_delta.core.verify import verify_table
 from tests.lake import Lake
 from tests.lake import lake as lake
+from tests.tables import convert_folder, write_parquet
 
 ODD = "a/b c%d=e+ü:#?"
 
@@ -287,14 +295,190 @@ def test_a_checkpoint_of_which_a_part_is_missing_is_passed_over(spark: SparkSess
         snapshot_at(spark, root)
 
 
+# --- checkpoints that cannot be read -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checkpointed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tables of six versions, a file more in each, with checkpoints of versions 2 and 4; without their data files."""
+    made = {}
+    kinds = {"classic": {}, "parts": {"checkpoint__partSize": "2"}, "sidecars": {"checkpoint__partSize": "2"}}
+    for kind, conf in kinds.items():
+        root = made[kind] = tmp_path_factory.mktemp("checkpointed") / kind
+        for version in range(6):
+            add = {"path": f"f{version}", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+            lines = [{"add": {**add, "stats": '{"numRecords":1}'}}]
+            if version == 0:
+                features = ["v2Checkpoint"] if kind == "sidecars" else None
+                protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+                if features:
+                    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+                    protocol |= {"readerFeatures": features, "writerFeatures": features}
+                schema = {"type": "struct", "fields": [FIELD]}
+                configuration = {"delta.checkpointPolicy": "v2"} if features else {}
+                lines += [{"protocol": protocol}, metadata_action(schema, [])]
+                lines[-1]["metaData"]["configuration"] = configuration
+            log(root).mkdir(parents=True, exist_ok=True)
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            (log(root) / f"{version:020d}.json").write_text(text)
+            if version in (2, 4):
+                spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # it believes that only it writes entries
+                checkpoint(spark, root, **conf)
+        for path in log(root).rglob("*.crc"):
+            path.unlink()  # Hadoop's, of what a test damages; and Delta's, with which Delta does not fall back
+    return made
+
+
+FIELD = {"name": "id", "type": "integer", "nullable": True, "metadata": {}}
+
+
+def damage(path: Path, how: str) -> None:
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: {"cut": 100, "empty": 0}[how]])
+
+
+def live_files(snapshot: Snapshot) -> list[str]:
+    return sorted(row.path for row in snapshot.files.collect())
+
+
+@pytest.mark.parametrize(
+    ("kind", "damaged", "how", "without", "found"),
+    [
+        ("classic", ["4.checkpoint"], "cut", [], 2),
+        ("classic", ["4.checkpoint"], "empty", [], 2),
+        ("classic", ["4.checkpoint"], "missing", [], 2),
+        ("classic", ["4.checkpoint", "2.checkpoint"], "cut", [], None),
+        ("classic", ["4.checkpoint"], "cut", [0, 1, 2], 2),
+        ("parts", ["4.checkpoint.0000000002"], "cut", [], 2),
+        ("sidecars", ["4.checkpoint"], "cut", [], 2),
+        ("sidecars", ["_sidecars/*4.checkpoint"], "missing", [], 2),
+        ("sidecars", ["_sidecars/*4.checkpoint"], "cut", [], 2),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_is_passed_over_where_the_entries_are_there(
+    spark: SparkSession, checkpointed: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    kind: str, damaged: list[str], how: str, without: list[int], found: int | None,
+) -> None:  # fmt: skip
+    root = Path(shutil.copytree(checkpointed[kind], tmp_path / "t"))
+    names = [path for name in damaged for path in log(root).glob(f"*{name}*" if "/" not in name else f"{name}*")]
+    assert names
+    for path in names:
+        damage(path, how)
+    for version in without:
+        (log(root) / f"{version:020d}.json").unlink()
+    snapshot = snapshot_at(spark, root)
+    assert live_files(snapshot) == [f"f{version}" for version in range(6)]
+    assert snapshot.segment.checkpoint_version == found
+    if kind != "sidecars" or "_sidecars" not in damaged[0]:  # of which Delta itself cannot do without
+        delta = spark.read.format("delta").load(str(root)).inputFiles()
+        assert sorted(Path(path).name for path in delta) == live_files(snapshot)
+    # Delta passes over an empty or a missing one without a word.
+    told = [record.message for record in caplog.records if "cannot be read" in record.message]
+    assert len(told) == (len(damaged) if how == "cut" or kind == "sidecars" else 0)
+
+
+def test_a_checkpoint_that_cannot_be_read_and_that_nothing_replaces_is_named(
+    spark: SparkSession, checkpointed: dict[str, Path], tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(checkpointed["classic"], tmp_path / "t"))
+    damage(log(root) / f"{4:020d}.checkpoint.parquet", "cut")
+    (log(root) / f"{3:020d}.json").unlink()
+    with pytest.raises(
+        PermanentError, match=rf"The checkpoint {4:020d}.checkpoint.parquet of .* cannot be read .*there is no entry 3"
+    ):
+        _ = snapshot_at(spark, root).files
+    assert live_files(snapshot_at(spark, root, 2)) == ["f0", "f1", "f2"]
+    # What is wrong with an entry is not blamed on the checkpoint.
+    root = Path(shutil.copytree(checkpointed["classic"], tmp_path / "u"))
+    (log(root) / f"{5:020d}.json").write_text("{")
+    with pytest.raises(HiveToDeltaError, match="Reading version 5 of") as told:
+        _ = snapshot_at(spark, root).files
+    assert "The checkpoint" not in str(told.value)
+
+
+# --- what a table asks of its readers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reader", "features", "said"),
+    [
+        (4, [], "asks for reader version 4, expected at most 3"),
+        (3, ["columnMapping", "ofTomorrow"], r"has the reader feature\(s\) ofTomorrow, which"),
+        (3, ["catalogManaged"], r"has the reader feature\(s\) catalogManaged, which"),
+        (3, ["redirectReaderWriter-preview"], "redirectReaderWriter-preview"),
+    ],
+)
+def test_a_table_that_asks_its_readers_for_what_nobody_here_knows_is_refused(
+    spark: SparkSession, tmp_path: Path, reader: int, features: list[str], said: str
+) -> None:
+    root = tmp_path / "t"
+    write_parquet(root / "f", {"id": [1]})
+    convert_folder(spark, root)
+    protocol = {"minReaderVersion": reader, "minWriterVersion": 7, "readerFeatures": features}
+    lines = [{"commitInfo": {}}, {"protocol": {**protocol, "writerFeatures": features}}]
+    (log(root) / f"{1:020d}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(Exception, match=r"DELTA_\w+"):
+        spark.read.format("delta").load(str(root)).collect()
+    table = TableInfo("t", str(root))
+    view = DeltaTableView.for_path(spark, str(root))
+    for use in (
+        lambda: view.files,
+        lambda: view.schema,
+        lambda: view.properties,
+        lambda: snapshot_at(spark, root).removed,
+        lambda: verify_table(spark, table, Nothing()),
+        lambda: sync_table(spark, table, Nothing()),
+        lambda: vacuum_external_files(spark, str(root)),
+        lambda: rollback_table(spark, str(root), lose_versions=[1]),
+    ):
+        with pytest.raises(UnsupportedTableError, match=said):
+            use()
+    assert live_files(snapshot_at(spark, root, 0)) == ["f"]
+
+
+def test_features_of_writers_only_are_nothing_to_a_reader_but_may_forbid_to_delete_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = tmp_path / "t"
+    write_parquet(root / "f", {"id": [1]})
+    convert_folder(spark, root)
+    features = ["vacuumProtocolCheck"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features}
+    line = {"protocol": {**protocol, "writerFeatures": [*features, "ofTomorrow"]}}
+    (log(root) / f"{1:020d}.json").write_text(json.dumps(line) + "\n")
+    assert live_files(snapshot_at(spark, root)) == ["f"]
+    with pytest.raises(UnsupportedTableError, match=r"ofTomorrow, and asks those who delete files to know all"):
+        vacuum_external_files(spark, str(root))
+
+
+class Nothing:
+    """A listing of no files."""
+
+    def list_files(self, spark: SparkSession, table: TableInfo) -> list[Any]:
+        return []
+
+
+def test_a_table_with_variants_is_as_delta_sees_it(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    spark.sql("""SELECT 1 AS id, parse_json('{"a": 1}') AS v""").write.format("delta").save(str(root))
+    spark.sql(f"""INSERT INTO delta.`{root}` SELECT 2, parse_json('[2]')""")
+    assert "variantType" in assert_as_delta_sees_it(spark, root).protocol.reader_features
+    checkpoint(spark, root)
+    assert assert_as_delta_sees_it(spark, root).segment.checkpoint_version == 1
+
+
 # --- logs that are not whole -------------------------------------------------------------------------------------
 
 
 def test_a_gap_is_never_taken_for_a_whole_log(spark: SparkSession, tmp_path: Path) -> None:
     write_table(spark, tmp_path / "t")
     (log(tmp_path / "t") / f"{1:020d}.json").unlink()
-    with pytest.raises(MissingError, match=r"Version 3 of .*/t cannot be put together: there is no entry 1"):
+    with pytest.raises(MissingError, match=r"/t/_delta_log is broken: .* but there is no entry 1"):
         snapshot_at(spark, tmp_path / "t")
+    with pytest.raises(MissingError, match=r"Version 2 of .*/t cannot be put together: there is no entry 1"):
+        snapshot_at(spark, tmp_path / "t", 2)
     assert snapshot_at(spark, tmp_path / "t", 0).files.count() == 2
 
 
@@ -305,7 +489,7 @@ def test_a_line_that_is_no_action_is_an_error(spark: SparkSession, tmp_path: Pat
     entry.write_text(f"{entry.read_text()}{line}\n")
     (log(tmp_path / "t") / f".{0:020d}.json.crc").unlink()
     snapshot = snapshot_at(spark, tmp_path / "t")
-    with pytest.raises(Exception, match=r"MALFORMED_RECORD|FAILFAST"):
+    with pytest.raises(Exception, match=r"MALFORMED_RECORD|FAILFAST|Reading version 0 of"):
         snapshot.files.collect()
     if "size" not in line:
         with pytest.raises(HiveToDeltaError, match="Reading version 0 of"):

@@ -1,7 +1,9 @@
 """Cut-over in AWS Glue: the Delta definition takes the place of the Hive one, under the same name, and back again.
 
-The Hive definition is kept word for word beside the log before it is replaced. Its partitions stay in Glue as they
-are, where no reader of a Delta table looks, so that the way back restores all of the table.
+The Hive definition is kept word for word beside the log before it is replaced. When a crawler or a person has put
+another one in the place of the Delta one since, and a second cut-over replaces that, it is kept beside the first. The
+partitions stay in Glue as they are, where no reader of a Delta table looks, so that the way back restores all of the
+table.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from airflow_hive_to_delta.core.discovery import GlueDiscovery, from_glue
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError, aws_call
 from airflow_hive_to_delta.core.models import ConversionOptions, CutOverResult, TableInfo
 from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location
-from airflow_hive_to_delta.core.records import DEFINITION, Records
+from airflow_hive_to_delta.core.records import KeptDefinition, Records
 from airflow_hive_to_delta.core.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.storage import storage_for
 
@@ -56,15 +58,15 @@ def cut_over_table(spark: SparkSession, table: TableInfo, *, options: Conversion
         success=True,
         status="already_cut_over",
         version=snapshot.version,
-        kept_definition=str(records.folder.child(DEFINITION)),
     )
     if is_delta_in_glue(found, root):
-        if records.read(DEFINITION) is None:
-            result.kept_definition = ""
+        if kept := _last_kept(records).get(name.target):
+            result.kept_definition = str(records.folder.child(kept.record))
+        else:
             result.notes.append("Somebody else made it a Delta table in Glue: no rollback can bring its old form back")
     else:
         _check_replaceable(found, name, root)
-        _keep(records, name, found)
+        result.kept_definition = str(records.folder.child(_keep(records, name, found)))
         name.replace(found, _delta_form(name, found, root, snapshot))
         if not is_delta_in_glue(name.definition(), root):
             raise TransientError(f"{table.qualified_name} was replaced in Glue and is not Delta; somebody undid it")
@@ -72,35 +74,30 @@ def cut_over_table(spark: SparkSession, table: TableInfo, *, options: Conversion
     return replace(result, duration_seconds=round(time.monotonic() - started, 3))
 
 
-def restore_definition(records: Records, options: ConversionOptions) -> tuple[str | None, list[str]]:
-    """Put the kept Hive definition back where the Delta one is. Safe to call again.
+def restore_definitions(records: Records, options: ConversionOptions) -> tuple[list[str], list[str]]:
+    """Put the Hive definition that the last cut-over replaced back where the Delta one is. Safe to call again.
 
-    Which name has its old definition, None when no cut-over replaced it; and what a person should know.
+    Which names have that definition, and what a person should know.
     """
-    kept = records.read(DEFINITION)
-    if kept is None:
-        return None, []
-    name = GlueName(kept["catalog"], kept["database"], kept["name"], kept["region"] or options.region)
-    old = kept["definition"]
-    where = f"Its old definition is kept in {DEFINITION} of the log that was moved aside"
-    try:
-        found = name.definition()
-    except MissingError:
-        return None, [f"{name} is gone from Glue and was not made again. {where}"]
-    if is_delta_in_glue(found, records.root):
-        name.replace(found, name.settable(old))
-        found = name.definition()
-        if is_delta_in_glue(found, records.root):
-            raise TransientError(f"{name} was restored in Glue and is Delta again; somebody undid it. Try again")
-    if differing := _differing(name.settable(old), name.settable(found)):
-        return None, [f"{name} in Glue differs from what a cut-over kept, in {', '.join(differing)}. {where}"]
-    return str(name), []
+    restored, notes = [], []
+    definitions = records.definitions()
+    for target, kept in _last_kept(records).items():
+        name = GlueName(kept.catalog, kept.database, kept.name, kept.region or options.region)
+        done, note = _restore(records, name, kept)
+        restored += [str(name)] if done else []
+        notes += [note] if note else []
+        earlier = [found.record for found in definitions if found.target == target and found != kept]
+        if earlier:
+            notes.append(
+                f"Of {name} cut-overs have kept earlier definitions too, which were not restored: "
+                f"{', '.join(earlier)} of the log that was moved aside"
+            )
+    return restored, notes
 
 
-def cut_over_name(records: Records) -> Target | None:
-    """The name in Glue whose Hive definition a cut-over has kept."""
-    kept = records.read(DEFINITION)
-    return None if kept is None else Target(kept["catalog"], kept["database"], kept["name"], "glue")
+def cut_over_names(records: Records) -> set[Target]:
+    """The names in Glue whose Hive definition a cut-over has kept."""
+    return {kept.target for kept in records.definitions()}
 
 
 class GlueName:
@@ -115,6 +112,10 @@ class GlueName:
 
     def __str__(self) -> str:
         return ".".join(part for part in (self.catalog, self.database, self.name) if part)
+
+    @property
+    def target(self) -> Target:
+        return Target(self.catalog, self.database, self.name, "glue")
 
     @property
     def client(self) -> Any:
@@ -176,37 +177,70 @@ def _check_converted_from(records: Records, snapshot: Snapshot, table: TableInfo
 
 
 def _check_replaceable(found: Mapping[str, Any], name: GlueName, root: Location) -> None:
-    described = from_glue(found, GlueDiscovery(name.database, region=name.region, catalog_id=name.catalog))
-    at_root = described.location and parse_location(described.location).place == root.place
-    if described.format != "parquet" or not at_root:
+    described = _described(found, name)
+    if not _is_parquet_at(described, root):
         raise PermanentError(
             f"{name} is {described.format} at {described.location or 'no location'} in Glue, expected the Parquet "
             f"table at {root} that was converted. Nothing was replaced"
         )
 
 
-def _keep(records: Records, name: GlueName, found: Mapping[str, Any]) -> None:
-    """Keep a definition before it is replaced; one that an earlier call kept and never replaced makes room for it."""
-    document = {
-        "catalog": name.catalog,
-        "database": name.database,
-        "name": name.name,
-        "region": name.region,
-        "definition": found,
-    }
-    kept = records.read(DEFINITION)
-    if kept is not None and _differing(name.settable(kept["definition"]), name.settable(found)):
-        records.storage.delete(records.folder.child(DEFINITION))
-    records.keep(DEFINITION, document)
-    kept = records.read(DEFINITION)
-    if kept is None or _differing(name.settable(kept["definition"]), name.settable(found)):
-        raise TransientError(f"The definition of {name} was changed while it was being kept. Try again")
+def _described(definition: Mapping[str, Any], name: GlueName) -> TableInfo:
+    return from_glue(definition, GlueDiscovery(name.database, region=name.region, catalog_id=name.catalog))
+
+
+def _is_parquet_at(described: TableInfo, root: Location) -> bool:
+    at_root = bool(described.location) and parse_location(described.location).place == root.place
+    return described.format == "parquet" and at_root
+
+
+def _check_kept(records: Records, name: GlueName, kept: KeptDefinition) -> None:
+    """Refuse a kept definition that no cut-over of this table can have kept: Glue would take it for what it says."""
+    try:
+        described = _described(kept.definition, name)
+        right = described.name == name.name and _is_parquet_at(described, records.root)
+    except (LookupError, TypeError, AttributeError, ValueError, PermanentError) as error:
+        raise records.changed(kept.record, f"definition is none of Glue's ({error!r})") from error
+    if not right:
+        found = f"definition is of {described.name}, {described.format} at {described.location or 'no location'}"
+        raise records.changed(kept.record, found)
+
+
+def _last_kept(records: Records) -> dict[Target, KeptDefinition]:
+    """Of each name that was cut over, the definition that was kept last."""
+    return {kept.target: kept for kept in records.definitions()}
+
+
+def _keep(records: Records, name: GlueName, found: Mapping[str, Any]) -> str:
+    """Keep a definition before it is replaced, unless it is the one that was kept last. The name of its record."""
+    kept = _last_kept(records).get(name.target)
+    if kept is not None and not _differing(name.settable(kept.definition), name.settable(found)):
+        return kept.record
+    return records.keep_definition(name.target, name.region, found)
+
+
+def _restore(records: Records, name: GlueName, kept: KeptDefinition) -> tuple[bool, str | None]:
+    """Whether a name has its old definition now, and what a person should know of it."""
+    where = f"Its old definition is kept in {kept.record} of the log that was moved aside"
+    old = name.settable(kept.definition)
+    try:
+        found = name.definition()
+    except MissingError:
+        return False, f"{name} is gone from Glue and was not made again. {where}"
+    if is_delta_in_glue(found, records.root):
+        _check_kept(records, name, kept)
+        name.replace(found, old)
+        found = name.definition()
+        if is_delta_in_glue(found, records.root):
+            raise TransientError(f"{name} was restored in Glue and is Delta again; somebody undid it. Try again")
+    if differing := _differing(old, name.settable(found)):
+        return False, f"{name} in Glue differs from what a cut-over kept, in {', '.join(differing)}. {where}"
+    return True, None
 
 
 def _delta_form(name: GlueName, found: Mapping[str, Any], root: Location, snapshot: Snapshot) -> dict[str, Any]:
-    target = Target(name.catalog, name.database, name.name, "glue")
     metadata = snapshot.metadata
-    delta = glue_table_input(target, root, metadata.schema, metadata.partition_columns, metadata.description)
+    delta = glue_table_input(name.target, root, metadata.schema, metadata.partition_columns, metadata.description)
     own = {key: value for key, value in found.get("Parameters", {}).items() if not _OF_THE_OLD_FORM.fullmatch(key)}
     old = name.settable(found)
     # Glue compares partitions with the keys, which stay as they are; what people wrote of the table stays too.

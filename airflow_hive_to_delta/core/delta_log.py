@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,6 @@ from airflow_hive_to_delta.core.errors import (
     UnsupportedTableError,
 )
 from airflow_hive_to_delta.core.log_actions import (
-    DISTRIBUTION,
     Metadata,
     action_line,
     add_action,
@@ -34,6 +32,19 @@ from airflow_hive_to_delta.core.log_actions import (
     metadata_of,
     protocol_action,
 )
+from airflow_hive_to_delta.core.log_files import (
+    COMMIT,
+    commit_info_of,
+    is_ours,
+    is_rollback_begun,
+    log_files,
+    refuse_broken,
+    refuse_catalog_managed,
+    refuse_half_rolled_back,
+)
+from airflow_hive_to_delta.core.log_files import commit_path as commit_path
+from airflow_hive_to_delta.core.log_files import log_folder as log_folder
+from airflow_hive_to_delta.core.log_files import records_folder as records_folder
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ParquetFileInfo
 from airflow_hive_to_delta.core.partitions import is_partition_type, normalise, values_from_path
 from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, add_path, parse_location
@@ -57,19 +68,6 @@ class LogState:
     file_count: int | None = None
     #: The text of the user's own that version 0 carries, where it is ours.
     user_metadata: str | None = None
-
-
-def log_folder(root: Location) -> Location:
-    return root.child("_delta_log")
-
-
-def records_folder(root: Location) -> Location:
-    """Where this package keeps what the log itself has no place for: see :mod:`records`."""
-    return log_folder(root).child(_RECORDS)
-
-
-def commit_path(root: Location, version: int) -> Location:
-    return log_folder(root).child(f"{version:020d}.json")
 
 
 def build_add_action(
@@ -153,14 +151,25 @@ def write_delta_log(delta_log_content: str, table_location: str, region: str | N
     return str(commit_path(root, 0))
 
 
-def commit(storage: Storage, root: Location, version: int, entry: BinaryIO, txn_id: str) -> bool:
+def commit(
+    storage: Storage, root: Location, version: int, entry: BinaryIO, txn_id: str, *, previous: str | None = None
+) -> bool:
     """Write an entry, and say whether it is the one that is there: False means that another writer was faster.
 
+    An entry above version 0 is written only onto the entry before it, and none while the table is rolled back (rule
+    56). That is looked at right before the entry is put, and once more afterwards. Between the two a rollback can still
+    begin: it looks for new entries before it ends, and then fails too. Only a process that is held up between look and
+    put until after the end of a rollback leaves an entry that nobody can read. Then this function and, from then on,
+    :func:`log_state` fail with what to do.
+
     :param entry: a seekable local file whose first line is a ``commitInfo`` with ``txn_id``.
+    :param previous: the ``txnId`` of the entry before it, where it is known: the table may have been rolled back and
+        converted again since it was read.
     :raises TransientError: it cannot be told; running the whole conversion again finds out.
     """
     _refuse_other_log_stores(storage, root, version)
     path = commit_path(root, version)
+    _check_onto(storage, root, version, previous, written=False)
     lost = None
     try:
         storage.put_if_absent(path, entry)
@@ -169,7 +178,7 @@ def commit(storage: Storage, root: Location, version: int, entry: BinaryIO, txn_
     # Whatever the answer was, what is there now decides: a refused request can be the repetition of one that had
     # landed (rule 2), and a writer without conditional writes can have overwritten what had landed (rule 5).
     try:
-        found = _commit_info_of(storage, path)
+        found = commit_info_of(storage, path)
         size = storage.size(path)
     except MissingError as error:
         raise TransientError(
@@ -182,32 +191,35 @@ def commit(storage: Storage, root: Location, version: int, entry: BinaryIO, txn_
             f"{path} has {size} bytes, expected {expected}: the storage does not hold what was written. Look at the "
             "entry before anything else writes to this table"
         )
+    _check_onto(storage, root, version, previous, written=True)
     return True
 
 
 def latest_version(storage: Storage, root: Location) -> int:
     """The latest version that a table's log names; -1 when there is no log."""
-    names = storage.list_names(log_folder(root))
-    return max((int(name[:20]) for name in names if _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)), default=-1)
+    return log_files(storage.list_names(log_folder(root))).latest
 
 
 def log_state(storage: Storage, root: Location) -> LogState:
-    """Look at a table's log. A folder without a commit or a checkpoint, or with temporary files only, is no log."""
+    """Look at a table's log. A folder without a commit or a checkpoint, or with temporary files only, is no log.
+
+    :raises MissingError: the log is broken: entries are there, and nobody can put the latest version together.
+    """
     refuse_catalog_managed(storage, root)
     names = storage.list_names(log_folder(root))
     refuse_half_rolled_back(storage, root, names)
-    commits = {int(name[:20]) for name in names if _COMMIT.fullmatch(name)}
-    checkpoints = {int(name[:20]) for name in names if _CHECKPOINT.fullmatch(name)}
-    if not commits and not checkpoints:
+    files = log_files(names)
+    if not files.names:
         return LogState(exists=False)
-    info = _commit_info_of(storage, commit_path(root, 0)) if 0 in commits else {}
-    ours = info.get("operation") == "CONVERT" and str(info.get("engineInfo")).startswith(f"{DISTRIBUTION}/")
+    refuse_broken(storage, root, files)
+    info = commit_info_of(storage, commit_path(root, 0)) if 0 in files.commits else {}
+    ours = info.get("operation") == "CONVERT" and is_ours(info)
     parameters = info["operationParameters"] if ours else {}
     return LogState(
         exists=True,
-        version=max(commits | checkpoints),
+        version=files.latest,
         ours=ours,
-        has_checkpoint=bool(checkpoints) and "_last_checkpoint" in names,
+        has_checkpoint=bool(files.checkpoints) and "_last_checkpoint" in names,
         catalog_table=parameters.get("catalogTable"),
         file_count=int(parameters["numFiles"]) if ours else None,
         user_metadata=info.get("userMetadata") if ours else None,
@@ -217,21 +229,12 @@ def log_state(storage: Storage, root: Location) -> LogState:
 def read_metadata(storage: Storage, root: Location) -> Metadata:
     """The latest ``metaData`` in the entries of a log."""
     names = storage.list_names(log_folder(root))
-    for name in sorted((name for name in names if _COMMIT.fullmatch(name)), reverse=True):
+    for name in sorted((name for name in names if COMMIT.fullmatch(name)), reverse=True):
         with storage.open(log_folder(root).child(name)) as lines:
             for line in lines:
                 if line.startswith(b'{"metaData"'):
                     return metadata_of(json.loads(line)["metaData"])
     raise MissingError(f"No entry of {log_folder(root)} that is still there holds the table's metaData")
-
-
-#: The record that a rollback leaves first of all, and removes last.
-ROLLBACK = "rollback.json"
-_RECORDS = "_hive_to_delta"
-_COMMIT = re.compile(r"\d{20}\.json")
-_CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.[^/]+)?\.(parquet|json)")
-#: Far more than a commitInfo takes; the first line of somebody else's entry can be anything.
-_FIRST_LINE_LIMIT = 4 * 1024 * 1024
 
 
 def _partition_types(schema: Mapping[str, Any], partition_columns: Sequence[str]) -> dict[str, str]:
@@ -267,17 +270,6 @@ def _check_first_entry(content: str, root: Location) -> str:
     return str(txn_id)
 
 
-def _commit_info_of(storage: Storage, path: Location) -> dict[str, Any]:
-    """The ``commitInfo`` that an entry begins with; empty when it begins with anything else."""
-    with storage.open(path) as lines:
-        line = lines.readline(_FIRST_LINE_LIMIT)
-    try:
-        info = json.loads(line)["commitInfo"]
-    except (ValueError, LookupError, TypeError):
-        return {}
-    return info if isinstance(info, dict) else {}
-
-
 def _refuse_other_log_stores(storage: Storage, root: Location, version: int) -> None:
     """Refuse to commit where a put-if-absent is not what decides who wins (rule 6)."""
     refuse_catalog_managed(storage, root)
@@ -288,19 +280,34 @@ def _refuse_other_log_stores(storage: Storage, root: Location, version: int) -> 
         )
 
 
-def refuse_half_rolled_back(storage: Storage, root: Location, names: Sequence[str]) -> None:
-    """Refuse a table whose rollback was begun and not finished. ``names`` are those in its log's folder."""
-    if f"{_RECORDS}/" in names and ROLLBACK in storage.list_names(records_folder(root)):
+def _check_onto(storage: Storage, root: Location, version: int, previous: str | None, *, written: bool) -> None:
+    """Raise when an entry of this version, which is to be written or was, has nothing to stand on (rule 56)."""
+    outcome = f"Version {version} of {root} was {'' if written else 'not '}written"
+    if is_rollback_begun(storage, root):
         raise PermanentError(
-            f"A rollback of {root} was begun and did not finish, so its log may not be whole. Call rollback_table "
-            "again, which finishes it"
+            f"{outcome}: a rollback of the table was begun and has not ended. Call rollback_table again, which "
+            "finishes it, or says what to do about entries that were written meanwhile"
         )
-
-
-def refuse_catalog_managed(storage: Storage, root: Location) -> None:
-    # Delta's Spark writer makes the folder for every table; only a catalog-managed one has entries in it.
-    if storage.list_names(log_folder(root).child("_staged_commits")):
-        raise UnsupportedTableError(
-            f"{log_folder(root)}/_staged_commits holds entries: a catalog decides about the commits of this table, so "
-            "nothing may be written beside it. Write through that catalog"
+    if version == 0:
+        return
+    try:
+        found = commit_info_of(storage, commit_path(root, version - 1)).get("txnId")
+    except MissingError as error:
+        files = log_files(storage.list_names(log_folder(root)))
+        # Delta's clean-up leaves the entry of a checkpoint; that of another writer may not.
+        if version - 1 in files.checkpoints:
+            return
+        refuse_broken(storage, root, files)
+        raise MissingError(
+            f"{outcome}: the entry {version - 1} before it is gone. If the table was rolled back meanwhile, convert it "
+            "again"
+        ) from error
+    if previous is None or found is None or found == previous:
+        return
+    other = f"{outcome}: the entry {version - 1} before it is not the one that was read, so the table was rolled back"
+    if written:
+        raise PermanentError(
+            f"{other} and converted again meanwhile. Verify the table; where it differs, roll it back and convert it "
+            "again"
         )
+    raise TransientError(f"{other} and converted again meanwhile. Try again")

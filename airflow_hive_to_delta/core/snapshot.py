@@ -8,26 +8,36 @@ a hole in it is never taken for a whole one.
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core.delta_log import (
-    commit_path,
-    log_folder,
-    refuse_catalog_managed,
-    refuse_half_rolled_back,
+from airflow_hive_to_delta.core.errors import (
+    AccessDeniedError,
+    HiveToDeltaError,
+    MissingError,
+    PermanentError,
+    TransientError,
+    spark_call,
 )
-from airflow_hive_to_delta.core.errors import MissingError, PermanentError, spark_call
-from airflow_hive_to_delta.core.log_actions import DISTRIBUTION, Metadata, metadata_of
+from airflow_hive_to_delta.core.log_actions import Metadata, metadata_of
+from airflow_hive_to_delta.core.log_files import commit_path, is_ours, log_folder
+from airflow_hive_to_delta.core.log_files import some as some
+from airflow_hive_to_delta.core.log_segment import LogSegment as LogSegment
+from airflow_hive_to_delta.core.log_segment import log_segment as log_segment
 from airflow_hive_to_delta.core.paths import Location, parse_location
+from airflow_hive_to_delta.core.protocol import Protocol as Protocol
+from airflow_hive_to_delta.core.protocol import check_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
 
     from airflow_hive_to_delta.core.storage import Storage
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,65 +53,11 @@ class Commit:
     @property
     def ours(self) -> bool:
         """Whether this package wrote it: a conversion or a sync."""
-        return str(self.info.get("engineInfo", "")).startswith(f"{DISTRIBUTION}/")
+        return is_ours(self.info)
 
     @property
     def operation(self) -> str:
         return str(self.info.get("operation", "an unnamed operation"))
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """What the table asks of its readers and writers."""
-
-    reader: int
-    writer: int
-    reader_features: frozenset[str] = frozenset()
-    writer_features: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class LogSegment:
-    """The files of the log that make up one version: a checkpoint, if there is one, and the entries after it."""
-
-    root: Location
-    version: int
-    checkpoint_version: int | None
-    #: Names of the checkpoint's files.
-    checkpoint: tuple[str, ...]
-    #: Versions of the entries after the checkpoint, without a gap.
-    commits: tuple[int, ...]
-    #: Modification time of every entry that is there, before the checkpoint and up to this version too.
-    times: dict[int, int]
-
-
-def log_segment(storage: Storage, root: Location, version: int | None = None) -> LogSegment:
-    """Which files of the log make up a version; the latest when none is given.
-
-    :raises MissingError: there is no log, or the version cannot be put together from what is left of it.
-    """
-    refuse_catalog_managed(storage, root)
-    refuse_half_rolled_back(storage, root, storage.list_names(log_folder(root)))
-    entries = storage.entries(log_folder(root))
-    times = {int(entry.name[:20]): entry.modified for entry in entries if _COMMIT.fullmatch(entry.name)}
-    checkpoints = _checkpoints(entry.name for entry in entries)
-    if not times and not checkpoints:
-        raise MissingError(f"{root} holds no Delta log. Convert the table first")
-    latest = max([*times, *checkpoints])
-    wanted = latest if version is None else version
-    if not 0 <= wanted <= latest:
-        raise MissingError(f"{root} has no version {wanted}; its latest is {latest}")
-    for start in sorted((found for found in checkpoints if found <= wanted), reverse=True):
-        after = tuple(range(start + 1, wanted + 1))
-        if times.keys() >= set(after):
-            return LogSegment(root, wanted, start, checkpoints[start], after, _up_to(times, wanted))
-    whole = tuple(range(wanted + 1))
-    if missing := [entry for entry in whole if entry not in times]:
-        raise MissingError(
-            f"Version {wanted} of {root} cannot be put together: there is no entry {missing[0]}, and no whole "
-            "checkpoint after it. Take a later version, or restore the log"
-        )
-    return LogSegment(root, wanted, None, (), whole, _up_to(times, wanted))
 
 
 @dataclass
@@ -110,6 +66,7 @@ class Snapshot:
 
     spark: SparkSession = field(repr=False)
     storage: Storage = field(repr=False)
+    #: The files of the log that it is read from.
     segment: LogSegment
 
     @property
@@ -120,15 +77,16 @@ class Snapshot:
     def version(self) -> int:
         return self.segment.version
 
+    def load(self) -> None:
+        """Read the protocol and the metadata now, instead of when they are first asked for.
+
+        :raises UnsupportedTableError: the table asks its readers for more than this package knows.
+        """
+        _ = self._replay
+
     @property
     def protocol(self) -> Protocol:
-        found = self._state["protocol"]
-        return Protocol(
-            found["minReaderVersion"],
-            found["minWriterVersion"],
-            frozenset(found["readerFeatures"] or ()),
-            frozenset(found["writerFeatures"] or ()),
-        )
+        return Protocol.of(self._state["protocol"])
 
     @property
     def metadata(self) -> Metadata:
@@ -190,14 +148,67 @@ class Snapshot:
             .withColumn("key", place_of(self.root)("path"))
         )
 
-    @cached_property
+    @property
     def _actions(self) -> DataFrame:
+        return self._replay[0]
+
+    @property
+    def _state(self) -> dict[str, Any]:
+        """The latest protocol and metadata, and the applications' versions."""
+        return self._replay[1]
+
+    @cached_property
+    def _replay(self) -> tuple[DataFrame, dict[str, Any]]:
+        """The actions that make up this version, and the state that they lead to.
+
+        As Delta does, goes on with an older checkpoint and the entries after it when a checkpoint cannot be read. Delta
+        finds that out from the protocol and the metadata only, and where another file of the log (``.crc``) has those,
+        or the fault is in a sidecar, it fails later; this replay does not.
+        """
+        unreadable: HiveToDeltaError | None = None
+        while True:
+            try:
+                actions = self._actions_of_segment()
+                state = self._read_state(actions)
+                break
+            except AccessDeniedError:
+                raise
+            except HiveToDeltaError as error:
+                if (reason := self._why_unreadable()) is None:
+                    raise
+                unreadable = unreadable or reason
+                logger.warning("%s. Going on with what is before it", reason)
+                try:
+                    self.segment = log_segment(
+                        self.storage, self.root, self.version, before_checkpoint=self.segment.checkpoint_version
+                    )
+                except MissingError as missing:
+                    raise type(unreadable)(f"{unreadable}, and without it: {missing}") from error
+        check_readable(Protocol.of(state["protocol"]), f"{self.root} at version {self.version}")
+        return actions, state
+
+    def _actions_of_segment(self) -> DataFrame:
         parts = []
         if self.segment.commits:
             parts.append(self.entries(self.segment.commits).drop("commitInfo"))
         if self.segment.checkpoint:
             parts.append(self._checkpoint())
         return reduce(lambda one, other: one.unionByName(other), parts)
+
+    def _why_unreadable(self) -> HiveToDeltaError | None:
+        """Why the checkpoint of the segment cannot be read; None when it can, or there is none."""
+        if not self.segment.checkpoint:
+            return None
+        try:
+            self._state_rows(self._checkpoint())
+        except AccessDeniedError:
+            raise
+        except HiveToDeltaError as error:
+            # What Spark says of a damaged file looks like a storage that did not answer.
+            damaged = isinstance(error, PermanentError) or _DAMAGED.search(f"{error} {error.__cause__}")
+            found = f"The checkpoint {', '.join(self.segment.checkpoint)} of {self.root} cannot be read ({error})"
+            return PermanentError(found) if damaged else TransientError(found)
+        return None
 
     def _checkpoint(self) -> DataFrame:
         folder = log_folder(self.root)
@@ -257,17 +268,17 @@ class Snapshot:
         last = said.groupBy("key", "spelling", "vector").agg(F.max_by(F.struct(*columns), "version").alias("last"))
         return last.select("key", *(f"last.{name}" for name in columns))
 
-    @cached_property
-    def _state(self) -> dict[str, Any]:
-        """The latest protocol and metadata, and the applications' versions."""
+    def _state_rows(self, actions: DataFrame) -> list[Row]:
         with spark_call(f"Reading version {self.version} of {self.root}"):
-            rows = (
-                self._actions.where("protocol IS NOT NULL OR metaData IS NOT NULL OR txn IS NOT NULL")
+            return (
+                actions.where("protocol IS NOT NULL OR metaData IS NOT NULL OR txn IS NOT NULL")
                 .select("version", "protocol", "metaData", "txn")
                 .collect()
             )
+
+    def _read_state(self, actions: DataFrame) -> dict[str, Any]:
         state: dict[str, Any] = {"protocol": None, "metaData": None, "txn": {}}
-        for row in sorted(rows, key=_version):
+        for row in sorted(self._state_rows(actions), key=_version):
             for kind in ("protocol", "metaData"):
                 if row[kind] is not None:
                     state[kind] = row[kind].asDict(recursive=True)
@@ -332,10 +343,11 @@ def _one_spelling(uri: Column) -> Column:
     return F.regexp_replace(uri, "^([A-Za-z][A-Za-z0-9+.-]*):/(?!/)", "$1:///")
 
 
-_COMMIT = re.compile(r"\d{20}\.json")
-_CHECKPOINT = re.compile(
-    r"(?P<version>\d{20})\.checkpoint"
-    r"(\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<id>[0-9a-fA-F-]{32,36}))?\.(?P<kind>parquet|json)"
+#: In what Spark says of a file that is there and is not what it should be, or is not there.
+_DAMAGED = re.compile(
+    r"is not a Parquet file|can not read class|could not read page|corrupt|CANNOT_READ_FILE_FOOTER|MALFORMED_RECORD"
+    r"|FILE_NOT_EXIST|FileNotFoundException",
+    re.IGNORECASE,
 )
 _SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:"
 _STRINGS = "map<string,string>"
@@ -375,30 +387,9 @@ def log_reader(spark: SparkSession) -> DataFrameReader:
     )
 
 
-def _checkpoints(names: Iterable[str]) -> dict[int, tuple[str, ...]]:
-    """The files of a whole checkpoint for each version that has one."""
-    found: dict[tuple[int, str], list[str]] = {}
-    parts: dict[tuple[int, str], int] = {}
-    for name in sorted(names):
-        if match := _CHECKPOINT.fullmatch(name):
-            group = (int(match["version"]), match["id"] or match["parts"] or "")
-            found.setdefault(group, []).append(name)
-            parts[group] = int(match["parts"] or 1)
-    return {group[0]: tuple(files) for group, files in found.items() if len(files) == parts[group]}
-
-
-def _up_to(times: dict[int, int], version: int) -> dict[int, int]:
-    return {entry: time for entry, time in times.items() if entry <= version}
-
-
 def _sidecar(folder: Location, path: str) -> str:
     return str(parse_location(path, "sidecar")) if "/" in path else str(folder.child("_sidecars").child(path))
 
 
 def _version(row: Row) -> int:
     return int(row.version)
-
-
-def some(words: Sequence[object], most: int = 5) -> str:
-    """A list for a message: the first few, and how many more."""
-    return ", ".join(map(str, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")

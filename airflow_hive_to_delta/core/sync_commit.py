@@ -87,15 +87,17 @@ def commit_changes(
             snapshot.spark, entry, new, schema.physical, partition_columns, schema.configuration, options, doing=doing
         )
         version = snapshot.version + 1
+        previous = next((c.info.get("txnId") for c in snapshot.history if c.version == snapshot.version), None)
         if before:
             with tempfile.TemporaryFile() as first:
                 first_id, first_said = info(0, before, 0)
                 write_actions(first, [first_said])
                 _write_removes(first, found, change.removed_before, now)
-                if not delta_log.commit(snapshot.storage, snapshot.root, version, first, first_id):
+                if not delta_log.commit(snapshot.storage, snapshot.root, version, first, first_id, previous=previous):
                     return None
-            version += 1
-        return version if delta_log.commit(snapshot.storage, snapshot.root, version, entry, txn_id) else None
+            version, previous = version + 1, first_id
+        committed = delta_log.commit(snapshot.storage, snapshot.root, version, entry, txn_id, previous=previous)
+        return version if committed else None
 
 
 def _write_removes(entry: IO[bytes], found: Differences, kinds: Collection[str], now: int) -> None:

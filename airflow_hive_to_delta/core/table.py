@@ -102,11 +102,14 @@ class DeltaTableView:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The state of the table. Read once; it stays as it was, whatever is written meanwhile."""
+        """The state of the table. Read once; it stays as it was, whatever is written meanwhile.
+
+        :raises UnsupportedTableError: the table asks its readers for more than this package knows.
+        """
         version, timestamp = self._travel
-        if timestamp is None:
-            return snapshot_of(self.spark, self.storage, self.root, version)
-        return self._at(timestamp)
+        found = self._at(timestamp) if timestamp else snapshot_of(self.spark, self.storage, self.root, version)
+        found.load()
+        return found
 
     @property
     def version(self) -> int:

@@ -35,6 +35,7 @@ from airflow_hive_to_delta.core.records import Records
 from airflow_hive_to_delta.core.snapshot import Snapshot, key_of, log_segment, snapshot_of, some
 from airflow_hive_to_delta.core.storage import storage_for
 from airflow_hive_to_delta.core.table import DeltaTableView, view_of
+from airflow_hive_to_delta.core.writable import check_vacuum
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +88,7 @@ def vacuum_external_files(
     deleted = _Deleted()
     for _ in range(_TRIES):
         snapshot = snapshot_of(spark, view.storage, view.root)
+        check_vacuum(snapshot)
         retention, notes = _retention(snapshot, retention_hours, allow_short_retention)
         orphans = _orphans(spark, snapshot, retention, given, options, dropped, notes)
         if dry_run or _delete(spark, snapshot, orphans, options, deleted):

@@ -39,12 +39,10 @@ _MARKS = {
 
 def check_writable(snapshot: Snapshot, *, removes: bool) -> None:
     """Refuse a table that asks more of its writers than this package does."""
-    protocol, metadata = snapshot.protocol, snapshot.metadata
+    metadata = snapshot.metadata
     where = f"{snapshot.root} at version {snapshot.version}"
-    if protocol.writer > 7 or protocol.reader > 3:
-        _refuse(where, f"asks for protocol {protocol.reader}/{protocol.writer}, expected at most 3/7")
-    if unknown := sorted((protocol.writer_features | protocol.reader_features) - _UNDERSTOOD):
-        _refuse(where, f"has the table feature(s) {', '.join(unknown)}")
+    if unknown := _unknown(snapshot.protocol):
+        _refuse(where, unknown)
     if constraints := [name for name in metadata.configuration if name.startswith("delta.constraints.")]:
         _refuse(where, f"has CHECK constraints ({', '.join(sorted(constraints))}), which files of Hive may not hold")
     for path, column in walk_fields(metadata.schema):
@@ -57,6 +55,23 @@ def check_writable(snapshot: Snapshot, *, removes: bool) -> None:
         _refuse(where, "finds its columns by id (delta.columnMapping.mode=id), and files of Hive have none")
     if removes and metadata.configuration.get("delta.appendOnly", "false").lower() == "true":
         _refuse(where, "is append-only (delta.appendOnly=true), and files are to be removed")
+
+
+def check_vacuum(snapshot: Snapshot) -> None:
+    """Refuse a table that lets only writers which know all its features delete files (``vacuumProtocolCheck``)."""
+    if "vacuumProtocolCheck" in snapshot.protocol.writer_features and (unknown := _unknown(snapshot.protocol)):
+        raise UnsupportedTableError(
+            f"{snapshot.root} at version {snapshot.version} {unknown}, and asks those who delete files to know all its "
+            "features (vacuumProtocolCheck). Nothing was deleted; vacuum it with a writer that knows them"
+        )
+
+
+def _unknown(protocol: Protocol) -> str | None:
+    """What a table asks of its writers that this package does not know."""
+    if protocol.writer > 7 or protocol.reader > 3:
+        return f"asks for protocol {protocol.reader}/{protocol.writer}, expected at most 3/7"
+    unknown = sorted((protocol.writer_features | protocol.reader_features) - _UNDERSTOOD)
+    return f"has the table feature(s) {', '.join(unknown)}" if unknown else None
 
 
 def protocol_with(current: Protocol, features: Collection[str]) -> dict[str, Any] | None:
