@@ -132,6 +132,7 @@ def test_rule_36_floats_by_writers_that_keep_nan_in_the_bounds(tmp_path, writer,
         ("parquet-go version latest", {Statistic.BYTE_ARRAY_NULLS, Statistic.OTHER_NULLS}),
         ("hyparquet", {Statistic.INTEGER_DECIMAL_BOUNDS}),
         ("Polars", set(Statistic)),
+        ("Polars (python) version 2.1.0 (build 7f902bd3)", set(Statistic)),
         ("", set()),
     ],
 )

@@ -564,7 +564,7 @@ def test_files_of_s3_that_are_not_what_was_listed(on_s3, tmp_path):
         (("s3://{}/t/gone", 10), r"Reading the footer of s3://.*/t/gone: NoSuchKey: .* List the files again"),
         (("s3://{}/t/f", size + 1), rf"s3://.*/t/f has {size} bytes, but {size + 1} were listed"),
         (("s3://{}/t/empty", 10), r"s3://.*/t/empty has 0 bytes, but 10 were listed"),
-        (("s3://{}-gone/f", 10), r"the bucket .*-gone: 404"),
+        (("s3://{}-gone/f", 10), r"There is no bucket .*-gone: it was deleted"),
     ):
         on_s3.refused(PermanentError, reason, file)
 
@@ -580,7 +580,7 @@ def test_rules_4_and_16_one_file_of_s3_in_two_spellings(on_s3, tmp_path):
 
 def test_a_table_location_in_no_bucket(on_s3, tmp_path):
     size = on_s3.put("t/f", {"id": [1]}, tmp_path)
-    on_s3.refused(MissingError, r"the bucket .*-gone: 404", ("s3://{}/t/f", size), location="s3://{}-gone/t")
+    on_s3.refused(MissingError, r"There is no bucket .*-gone: it was deleted", ("s3://{}/t/f", size), location="s3://{}-gone/t")
 
 
 def test_rule_54_a_file_that_may_not_be_read(on_s3, tmp_path):

@@ -84,7 +84,7 @@ EVIDENCE: tuple[Evidence, ...] = (
              "apache/arrow-rs#641: a maximum below values", before=(6,)),
     Evidence("parquet-rs", False, frozenset({_S.VARIABLE_DECIMAL_BOUNDS}),
              "apache/arrow-rs#10860, #11073: lengths differ, or unsigned"),
-    # These name no version, so that a mended one cannot be told from the others.
+    # These name no version, or did not when they were wrong, so that a mended one cannot be told from the others.
     Evidence("Polars", False, frozenset(Statistic),
              "pola-rs/polars#29321 (nulls times pages), #29347 (decimals), #7842 (integers), #18867 (categories)"),
     Evidence("Arrow2 - Native Rust implementation of Arrow", False, frozenset(Statistic),
@@ -123,9 +123,11 @@ def _writer(created_by: str) -> tuple[str, Version | None]:
     if found is None:
         # Some write the word without a number after it, or only their name.
         return re.split(r" version\b", created_by)[0].strip(), None
+    # Polars names the language that it was called from in parentheses.
+    writer = found["writer"].partition(" (")[0]
     version = _comparable(tuple(int(part) for part in found["version"].split(".")))
     # A snapshot was made before the release of that name: what the release mended may not be in it.
-    return found["writer"], (*version[:-1], -1) if found["snapshot"] else version
+    return writer, (*version[:-1], -1) if found["snapshot"] else version
 
 
 def _comparable(version: Version) -> Version:
