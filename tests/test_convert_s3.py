@@ -78,7 +78,7 @@ def test_rule_16_partitions_outside_the_root_in_another_bucket_and_in_another_re
     )
     result = lake.convert()
     assert (result.status, result.file_count, result.row_count) == ("converted", 4, 6), result.error
-    assert any("3 of 4 files lie outside" in note and "delta-rs" in note for note in result.notes)
+    assert any("3 of 4 files lie outside" in note and "DuckDB" in note for note in result.notes)
     paths = sorted(action["add"]["path"] for action in commit_of(lake) if "add" in action)
     assert paths == sorted(
         [

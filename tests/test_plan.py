@@ -28,7 +28,7 @@ from airflow_hive_to_delta import (
     UCDiscovery,
     convert,
 )
-from airflow_hive_to_delta.core import aws
+from airflow_hive_to_delta.core import aws, readers
 from airflow_hive_to_delta.core import plan as plan_module
 from airflow_hive_to_delta.core.describe import describe_files
 from airflow_hive_to_delta.core.models import TablePlan
@@ -114,7 +114,7 @@ def test_a_plan_has_the_numbers_and_the_features_of_the_conversion(lake: Lake) -
     plan = glue_plan(lake)["t"]
     assert (plan.status, plan.error, plan.schema_conflicts) == ("convertible", None, [])
     assert (plan.partition_count, plan.external_partition_count, plan.file_count) == (3, 1, 4)
-    assert [reader.partition(":")[0] for reader in plan.unreadable_by] == ["delta-rs and DuckDB"]
+    assert [reader.partition(":")[0] for reader in plan.unreadable_by] == [readers.failing("outside on S3")]
     result = lake.convert()
     assert (plan.file_count, plan.byte_count, plan.features, plan.notes, plan.location) == (
         result.file_count, result.byte_count, result.features, result.notes, result.location,
@@ -134,13 +134,14 @@ def test_features_and_the_readers_without_them_are_foretold(spark: SparkSession,
     assert [plan.features for plan in plans] == [["typeWidening"], ["columnMapping"], ["timestampNtz"]]
     assert [plan.status for plan in plans] == ["convertible"] * 3
     (widened,), (mapped,), (without_zone,) = (plan.unreadable_by for plan in plans)
-    assert widened.startswith("Spark 3.5 and older, and delta-rs: the feature typeWidening")
-    assert mapped.startswith("Delta Lake before 1.2, PyArrow through delta-rs")
+    assert widened.startswith(f"{readers.failing('typeWidening')}: the feature typeWidening")
+    assert mapped.startswith(f"{readers.POLARS}, Delta Lake before 1.2")
     assert without_zone.startswith("Delta Lake before 2.4")
     assert [plan.partition_count for plan in plans] == [0, 0, 0]
     (off,) = plan_of(spark, tables[0], type_widening=False)
     assert (off.status, off.features) == ("convertible", [])
-    assert off.unreadable_by == ["Spark 3.5 and older: files narrower than the table, without the feature typeWidening"]
+    (reason,) = off.unreadable_by
+    assert reason.startswith(f"{readers.failing('narrower files')}: files narrower than the table")
     (plain,) = plan_of(spark, table_at(narrow, {"id": "int"}), type_widening=False)
     assert plain.unreadable_by == []
 

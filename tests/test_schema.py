@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from airflow_hive_to_delta.core.errors import SchemaError
+from airflow_hive_to_delta.core.readers import failing
 from airflow_hive_to_delta.core.schema import (
     CHAR_VARCHAR,
     GLUE_TO_DELTA_TYPE_MAP,
@@ -446,14 +447,15 @@ def test_rule_29_a_narrower_file_is_allowed_and_recorded(narrow, wide):
         )
         assert table.features == ["typeWidening"]
         assert table.configuration == {"delta.enableTypeWidening": "true"}
-        assert "refuse" in table.notes[0]
+        assert f"{failing('typeWidening')} do not" in table.notes[0]
 
 
 def test_rule_29_without_the_option_the_wider_type_stays_and_a_note_warns_of_spark_3():
     table = resolve(files(struct(c="integer"), struct(c="long")), None, {}, type_widening=False)
     assert (table.schema, table.features, table.configuration) == (struct(c="long"), [], {})
     assert "c (bigint; int in a.parquet)" in table.notes[0]
-    assert "Spark 3.5 fails" in table.notes[0]
+    assert "typeWidening is off" in table.notes[0]
+    assert f"{failing('narrower files')} do not" in table.notes[0]
 
 
 def test_rule_29_files_that_equal_the_table_need_no_feature():

@@ -17,6 +17,7 @@ from airflow_hive_to_delta.core.statistics import (
     decimal_bound,
     float_bound,
     indexed_leaves,
+    loosened_decimal,
     string_bound,
     timestamp_bound,
 )
@@ -114,6 +115,21 @@ def test_rule_35_decimals_are_exact():
 @given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
 def test_rule_35_every_decimal_round_trips(unscaled, scale):
     assert Decimal(decimal_bound(unscaled, scale)) == Context(prec=80).scaleb(Decimal(unscaled), -scale)
+
+
+@given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
+def test_rule_35_what_a_reader_takes_for_doubles_still_bounds_every_decimal(unscaled, scale):
+    exact = decimal_bound(unscaled, scale)
+    low, high = loosened_decimal(exact, upper=False), loosened_decimal(exact, upper=True)
+    assert Decimal(low) <= Decimal(exact) <= Decimal(high)
+    assert Decimal(repr(float(low))) == Decimal(low)
+    assert Decimal(repr(float(high))) == Decimal(high)
+
+
+def test_rule_35_decimals_of_15_digits_stay_as_they_are():
+    assert loosened_decimal("-1234567890123.45", upper=True) == "-1234567890123.45"
+    assert loosened_decimal("-12345678901234.56", upper=True) == "-12345678901234.50"
+    assert loosened_decimal("99999999999999999", upper=True) == "100000000000000000"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

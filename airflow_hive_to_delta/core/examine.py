@@ -14,7 +14,8 @@ from airflow_hive_to_delta.core import delta_log, log_actions
 from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, SchemaError, UnsupportedTableError
 from airflow_hive_to_delta.core.partitions import check_zone, is_partition_type
-from airflow_hive_to_delta.core.paths import Location, check_allowed, parse_location, redacted
+from airflow_hive_to_delta.core.paths import S3_SCHEMES, Location, check_allowed, parse_location, redacted
+from airflow_hive_to_delta.core.readers import outside_note
 from airflow_hive_to_delta.core.schema import build_delta_schema_from_glue, parse_hive_type, struct_of
 from airflow_hive_to_delta.core.schema_merge import Evidence, TableSchema, resolve
 
@@ -213,10 +214,8 @@ def _notes(
             f"Nothing is at the location of {table.qualified_name}: it is an empty table, or the location is wrong"
         )
     if described.absolute_count:
-        notes.append(
-            f"{described.absolute_count} of {described.file_count} files lie outside the table's location, so the log "
-            "has absolute paths: Spark, Trino and the Delta kernel read them, delta-rs and DuckDB do not"
-        )
+        on_s3 = parse_location(table.location).scheme in S3_SCHEMES
+        notes.append(outside_note(described.absolute_count, described.file_count, on_s3=on_s3))
     zoned = [column for column, delta_type in partition_types.items() if delta_type == "timestamp"]
     if zoned:
         notes.append(f"Partition values of {', '.join(zoned)} without a zone were read in {options.partition_timezone}")

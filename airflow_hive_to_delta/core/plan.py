@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,8 @@ from airflow_hive_to_delta.core.examine import (
 from airflow_hive_to_delta.core.listing import Listing, files_as_df
 from airflow_hive_to_delta.core.models import ConversionOptions, PlanStatus, TableInfo, TablePlan
 from airflow_hive_to_delta.core.parallel import Progress, run_parallel
-from airflow_hive_to_delta.core.paths import parse_location, redacted
+from airflow_hive_to_delta.core.paths import S3_SCHEMES, parse_location, redacted
+from airflow_hive_to_delta.core.readers import TableTraits, unreadable_by
 from airflow_hive_to_delta.core.storage import storage_for
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from airflow_hive_to_delta.core.delta_log import LogState
     from airflow_hive_to_delta.core.discovery import Discovery
+    from airflow_hive_to_delta.core.schema_merge import TableSchema
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +64,7 @@ def plan_migration(
     :param progress: a line per table on standard error, and a progress bar in a terminal.
     """
     options = options or ConversionOptions()
+    with_statistics = options.stats != "none"
     if options.stats == "footer":
         options = replace(options, stats="none")
     tables = discovery.discover(spark)
@@ -69,7 +72,7 @@ def plan_migration(
     def plan_discovered(table: TableInfo) -> TablePlan:
         started = time.monotonic()
         try:
-            plan = _plan_one(spark, table, listing, options)
+            plan = _plan_one(spark, table, listing, options, with_statistics=with_statistics)
         except Exception as error:
             plan = _not_convertible(table, error)
         return replace(plan, duration_seconds=round(time.monotonic() - started, 3))
@@ -80,7 +83,10 @@ def plan_migration(
     return _with_shared_places([outcome for outcome in outcomes if isinstance(outcome, TablePlan)])
 
 
-def _plan_one(spark: SparkSession, table: TableInfo, listing: Listing, options: ConversionOptions) -> TablePlan:
+def _plan_one(
+    spark: SparkSession, table: TableInfo, listing: Listing, options: ConversionOptions, *, with_statistics: bool
+) -> TablePlan:
+    """The plan of one table. Statistics are not collected for it; ``with_statistics``: the conversion will."""
     root = checked_root(table, options)
     partition_types = partition_types_of(table, options)
     state = checked_log(table, root, storage_for(root, spark, options))
@@ -90,7 +96,7 @@ def _plan_one(spark: SparkSession, table: TableInfo, listing: Listing, options: 
     declared = declared_schema(table)
     files = files_as_df(spark, listing, table, options)
     with describe_files(spark, files, root, partition_types, options) as described:
-        plan = _counted(plan, described, partitioned=bool(partition_types))
+        plan, escaped = _counted(plan, described, partitioned=bool(partition_types))
         try:
             found = examine(table, declared, described, partition_types, options)
         except SchemaError as error:
@@ -108,13 +114,26 @@ def _plan_one(spark: SparkSession, table: TableInfo, listing: Listing, options: 
     return replace(
         plan,
         features=found.schema.features,
-        unreadable_by=_unreadable_by(described, schema.features, found.schema.features),
+        unreadable_by=unreadable_by(
+            TableTraits(
+                on_s3=root.scheme in S3_SCHEMES,
+                outside=described.absolute_count > 0,
+                escaped=escaped,
+                features=found.schema.features,
+                narrower_files="typeWidening" in schema.features,
+                without_bounds=_booleans(found.schema, partition_types) if with_statistics else (),
+                decimal_partitions=[name for name, kind in partition_types.items() if kind.startswith("decimal")],
+            )
+        ),
         notes=notes,
     )
 
 
-def _counted(plan: TablePlan, described: DescribedFiles, *, partitioned: bool) -> TablePlan:
-    """The plan with the files and the partitions that have some. Raises for a file that is listed twice (rule 4)."""
+def _counted(plan: TablePlan, described: DescribedFiles, *, partitioned: bool) -> tuple[TablePlan, bool]:
+    """The plan with the files and the partitions that have some, and whether paths under the root are escaped.
+
+    Raises for a file that is listed twice (rule 4).
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     outside = F.when(F.col("add_path").contains("://"), F.col("partition_values"))
@@ -122,12 +141,13 @@ def _counted(plan: TablePlan, described: DescribedFiles, *, partitioned: bool) -
         F.count_distinct("add_path").alias("paths"),
         F.count_distinct("partition_values").alias("partitions"),
         F.count_distinct(outside).alias("external"),
+        F.count_if(~F.col("add_path").contains("://") & F.col("add_path").contains("%")).alias("escaped"),
     )
     with spark_call(f"Counting the partitions of {plan.source_table}"):
         (found,) = counts.collect()
         if found.paths != described.file_count:
             described.refuse_duplicates()
-    return replace(
+    counted = replace(
         plan,
         file_count=described.file_count,
         byte_count=described.byte_count,
@@ -135,25 +155,13 @@ def _counted(plan: TablePlan, described: DescribedFiles, *, partitioned: bool) -
         partition_count=found.partitions if partitioned else 0,
         external_partition_count=found.external if partitioned else 0,
     )
+    return counted, found.escaped > 0
 
 
-def _unreadable_by(described: DescribedFiles, shown: Sequence[str], written: Sequence[str]) -> list[str]:
-    """The readers that will fail, each with the reason (rules 10, 11, 18 and 29).
-
-    ``shown`` are the features that the columns call for, ``written`` those that the options leave of them.
-    """
-    readers = []
-    if described.absolute_count:
-        readers.append("delta-rs and DuckDB: files outside the table's location have absolute paths in the log")
-    if "typeWidening" in written:
-        readers.append("Spark 3.5 and older, and delta-rs: the feature typeWidening, for files narrower than the table")
-    elif "typeWidening" in shown:
-        readers.append("Spark 3.5 and older: files narrower than the table, without the feature typeWidening")
-    if "timestampNtz" in written:
-        readers.append("Delta Lake before 2.4, and other readers without the feature timestampNtz")
-    if "columnMapping" in written:
-        readers.append("Delta Lake before 1.2, PyArrow through delta-rs, and others without the feature columnMapping")
-    return readers
+def _booleans(schema: TableSchema, partition_types: Mapping[str, str]) -> list[str]:
+    """The columns that no file has bounds of in the log (rule 32)."""
+    columns = schema.schema["fields"]
+    return [c["name"] for c in columns if c["type"] == "boolean" and c["name"] not in partition_types]
 
 
 def _of_existing(plan: TablePlan, state: LogState, notes: list[str]) -> TablePlan:

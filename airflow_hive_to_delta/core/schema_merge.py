@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Self
 
 from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.partitions import is_partition_type
+from airflow_hive_to_delta.core.readers import Trait, failing, reading
 from airflow_hive_to_delta.core.schema import (
     CHAR_VARCHAR,
     PARTS,
@@ -365,10 +366,11 @@ class _Resolver:
         if self.read_otherwise:
             notes.append(f"Columns of the files are read as another type, by option: {_some(self.read_otherwise)}")
         if self.widened:
-            readers = "the feature typeWidening is on: Spark 4 reads it; Spark 3.5 and delta-rs refuse it"
-            if not self.type_widening:
-                readers = "typeWidening is off: Spark 4 and delta-rs read it; Spark 3.5 fails in the middle of a query"
-            notes.append(f"Some files are narrower than the table in: {_some(self.widened)}; {readers}")
+            trait: Trait = "typeWidening" if self.type_widening else "narrower files"
+            notes.append(
+                f"Some files are narrower than the table in: {_some(self.widened)}; the feature typeWidening is "
+                f"{'on' if self.type_widening else 'off'}: {reading(trait)} read it, {failing(trait)} do not"
+            )
         return notes
 
 
@@ -394,7 +396,7 @@ def _map_columns(table: TableSchema) -> None:
     table.configuration["delta.columnMapping.maxColumnId"] = str(last)
     table.notes.append(
         f"Names with a space, a tab, a line break or one of ,;{{}}()= need the feature columnMapping, which some "
-        f"readers lack (PyArrow through delta-rs among them): {_some(map(dotted, paths))}"
+        f"readers lack ({failing('columnMapping')} among them): {_some(map(dotted, paths))}"
     )
 
 

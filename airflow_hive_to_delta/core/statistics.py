@@ -10,6 +10,7 @@ import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from json.encoder import encode_basestring_ascii as json_text
 from typing import Any
 
@@ -25,6 +26,8 @@ _GREGORIAN = dt.date(1582, 10, 15)
 _STANDARD_TIME = dt.datetime(1900, 1, 1)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _EPOCH = dt.datetime(1970, 1, 1)
+_DOUBLE_DIGITS = 15
+_EXACT = Context(prec=80)
 
 #: Minimum, maximum and null count of a leaf; each None when it is not known.
 LeafStatistics = tuple[str | None, str | None, int | None]
@@ -38,6 +41,27 @@ def decimal_bound(unscaled: int, scale: int) -> str:
     """Exactly, from the unscaled integer (rule 35)."""
     sign, digits = ("-" if unscaled < 0 else ""), str(abs(unscaled)).rjust(scale + 1, "0")
     return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+
+
+def loosened_decimal(bound: str, *, upper: bool) -> str:
+    """A decimal's bound with at most 15 significant digits, moved outwards where it has more.
+
+    Trino reads bounds as doubles, which hold 15 digits for certain, and skips files by what it read.
+    """
+    value = Decimal(bound)
+    if len(value.as_tuple().digits) <= _DOUBLE_DIGITS:
+        return bound
+    step = Decimal((0, (1,), value.adjusted() - _DOUBLE_DIGITS + 1))
+    rounded = value.quantize(step, ROUND_CEILING if upper else ROUND_FLOOR, _EXACT)
+    return format(rounded.quantize(value, context=_EXACT), "f")
+
+
+def _decimal_bounds(minimum: str, maximum: str, delta_type: str) -> tuple[str, str] | None:
+    """Bounds that every reader takes rightly; None where none of them fit into the column's type."""
+    precision, scale = map(int, delta_type.removeprefix("decimal(").removesuffix(")").split(","))
+    low, high = loosened_decimal(minimum, upper=False), loosened_decimal(maximum, upper=True)
+    fits = all(Decimal(bound).adjusted() < precision - scale for bound in (low, high))
+    return (low, high) if fits else None
 
 
 def float_bound(value: float, *, upper: bool) -> str | None:
@@ -146,9 +170,14 @@ class StatisticsWriter:
             minimum, maximum, null_count = found
             if null_count is not None:
                 _put(nulls, leaf.path, str(null_count))
-            if bounds and minimum is not None and maximum is not None:
-                _put(lower, leaf.path, minimum)
-                _put(upper, leaf.path, maximum)
+            if not bounds or minimum is None or maximum is None:
+                continue
+            written: tuple[str, str] | None = (minimum, maximum)
+            if leaf.delta_type.startswith("decimal"):
+                written = _decimal_bounds(minimum, maximum, leaf.delta_type)
+            if written:
+                _put(lower, leaf.path, written[0])
+                _put(upper, leaf.path, written[1])
         return (
             f'{{"numRecords":{rows},"minValues":{_object(lower)},"maxValues":{_object(upper)},'
             f'"nullCount":{_object(nulls)}}}'

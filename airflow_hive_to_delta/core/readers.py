@@ -1,0 +1,123 @@
+"""Which readers fail on which tables, for plans and for the notes of results.
+
+``tests/test_readers.py`` asks each reader, compares what it saw with this, and writes ``docs/readers.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+SPARK_4 = "Spark 4"
+SPARK_35 = "Spark 3.5"
+TRINO = "Trino"
+KERNEL = "Delta kernel"
+DUCKDB = "DuckDB"
+QUERY_BUILDER = "deltalake's QueryBuilder"
+PYARROW = "PyArrow through deltalake"
+POLARS = "Polars"
+READERS = (SPARK_4, SPARK_35, TRINO, KERNEL, DUCKDB, QUERY_BUILDER, PYARROW, POLARS)
+
+#: What a table may have that some readers fail on.
+Trait = Literal[
+    "outside",
+    "outside on S3",
+    "escaped on S3",
+    "typeWidening",
+    "narrower files",
+    "columnMapping",
+    "timestampNtz",
+    "filters without bounds",
+    "negative decimal partitions",
+]
+#: The readers that refuse such a table or give wrong rows, of those that were tried.
+FAILING: dict[Trait, tuple[str, ...]] = {
+    "outside": (DUCKDB, PYARROW, POLARS),
+    "outside on S3": (DUCKDB, QUERY_BUILDER, PYARROW, POLARS),
+    "escaped on S3": (POLARS,),
+    "typeWidening": (SPARK_35, TRINO, QUERY_BUILDER, PYARROW, POLARS),
+    "narrower files": (SPARK_35, TRINO, POLARS),
+    "columnMapping": (POLARS,),
+    "timestampNtz": (),
+    "filters without bounds": (PYARROW,),
+    "negative decimal partitions": (PYARROW,),
+}
+
+
+@dataclass(frozen=True)
+class TableTraits:
+    """What is known of a table that readers care about."""
+
+    #: Whether the table lies on S3.
+    on_s3: bool = False
+    #: Whether files lie outside the table's location.
+    outside: bool = False
+    #: Whether a path under the location has characters that a URI escapes.
+    escaped: bool = False
+    #: Features that the log has, beyond the default protocol.
+    features: Sequence[str] = ()
+    #: Whether files are narrower than the table.
+    narrower_files: bool = False
+    #: Columns that have no bounds in the statistics, where others have.
+    without_bounds: Sequence[str] = ()
+    decimal_partitions: Sequence[str] = ()
+
+
+def failing(trait: Trait) -> str:
+    """The readers that fail, as text."""
+    return listed(FAILING[trait])
+
+
+def reading(trait: Trait) -> str:
+    """The readers that read it rightly, as text."""
+    return listed(reader for reader in READERS if reader not in FAILING[trait])
+
+
+def listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def unreadable_by(table: TableTraits) -> list[str]:
+    """The readers that will fail on a table or read it wrongly, each with the reason (rules 10, 11, 18 and 29)."""
+    found = []
+    if table.outside:
+        readers = failing("outside on S3" if table.on_s3 else "outside")
+        where = ", deltalake's QueryBuilder only where they are in another bucket" if table.on_s3 else ""
+        found.append(f"{readers}: files outside the table's location have absolute paths in the log{where}")
+    if table.escaped and table.on_s3:
+        found.append(f"{failing('escaped on S3')}: paths with a space or another escaped character on S3")
+    if "typeWidening" in table.features:
+        found.append(
+            f"{failing('typeWidening')}: the feature typeWidening, for files narrower than the table; Trino leaves the "
+            "widened columns out"
+        )
+    elif table.narrower_files:
+        found.append(
+            f"{failing('narrower files')}: files narrower than the table, without the feature typeWidening; Trino "
+            "loses rows to filters on decimals"
+        )
+    if "timestampNtz" in table.features:
+        found.append("Delta Lake before 2.4, and other readers without the feature timestampNtz")
+    if "columnMapping" in table.features:
+        found.append(f"{failing('columnMapping')}, Delta Lake before 1.2, and others without the feature columnMapping")
+    if table.without_bounds:
+        found.append(
+            f"{failing('filters without bounds')} (to_pyarrow_table, to_pyarrow_dataset, to_pandas): loses rows to "
+            f"filters on columns without bounds in the statistics: {', '.join(table.without_bounds)}"
+        )
+    if table.decimal_partitions:
+        found.append(
+            f"{failing('negative decimal partitions')}: negative values of {', '.join(table.decimal_partitions)}"
+        )
+    return found
+
+
+def outside_note(count: int, of: int, *, on_s3: bool) -> str:
+    """What a result says about files outside the table's location."""
+    trait: Trait = "outside on S3" if on_s3 else "outside"
+    return (
+        f"{count} of {of} files lie outside the table's location, so the log has absolute paths: {reading(trait)} read "
+        f"them, {failing(trait)} do not"
+    )
