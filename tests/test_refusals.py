@@ -580,7 +580,9 @@ def test_rules_4_and_16_one_file_of_s3_in_two_spellings(on_s3, tmp_path):
 
 def test_a_table_location_in_no_bucket(on_s3, tmp_path):
     size = on_s3.put("t/f", {"id": [1]}, tmp_path)
-    on_s3.refused(MissingError, r"There is no bucket .*-gone: it was deleted", ("s3://{}/t/f", size), location="s3://{}-gone/t")
+    on_s3.refused(
+        MissingError, r"There is no bucket .*-gone: it was deleted", ("s3://{}/t/f", size), location="s3://{}-gone/t"
+    )
 
 
 def test_rule_54_a_file_that_may_not_be_read(on_s3, tmp_path):
