@@ -7,7 +7,8 @@
   The result has ``results``, a plan for each table.
 - ``convert``: ``tables``; ``lists``, a file list for each; ``target_catalog``; ``target_schemas``, one for each table;
   ``max_workers``; ``options``. The result has ``results``, as those of all that follow.
-- ``verify``: ``tables``; ``lists``; ``level``; ``versions``, one or null for each table; ``max_workers``; ``options``.
+- ``verify``: ``tables``; ``lists``; ``level``; ``versions``, one, ``ours`` or null for each table; ``max_workers``;
+  ``options``.
 - ``sync``: ``tables``; ``lists``; ``output_mode``; ``merge_schema``; ``overwrite_schema``; ``run_version``;
   ``accept_conflicts``; ``allow_forgotten_entries``; ``quiet_period``, in seconds, or null; ``max_workers``;
   ``options``.
@@ -15,7 +16,13 @@
 - ``rollback``: ``tables``; ``lose_versions``; ``options``.
 - ``cut_over``: ``tables``; ``options``.
 
-Results are in the order of the tables. A table that fails has a result that says why, and touches no other.
+Results are in the order of the tables. A table that fails has a result that says why, and touches no other. Each is
+kept as it ends, where ``table_results`` says so (:class:`TableResults`).
+
+Those that take ``lists`` take ``list_again`` too: ``manifests`` and ``inline_limit``, as for ``list``, and
+``later_try``, true when an earlier try of the task has failed. A list is then made again by the listing that made it;
+and so it is, in any try, when the table's definition names another location by now. The result has ``files``: the list
+that was made again for each table, or null.
 """
 
 from __future__ import annotations
@@ -23,30 +30,19 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow_hive_to_delta.core.converter import convert
 from airflow_hive_to_delta.core.cutover import cut_over_table
+from airflow_hive_to_delta.core.definitions import current_definition
 from airflow_hive_to_delta.core.discovery import UCDiscovery
 from airflow_hive_to_delta.core.errors import (
-    KINDS,
     HiveToDeltaError,
     PermanentError,
-    TransientError,
     VerificationError,
-    spark_call,
-)
-from airflow_hive_to_delta.core.list_age import ListedAt, listed_before, now
-from airflow_hive_to_delta.core.listing import (
-    DatabricksListing,
-    DataFrameListing,
-    InventoryListing,
-    MadeListing,
-    S3Listing,
-    log_version,
 )
 from airflow_hive_to_delta.core.models import (
     ConversionOptions,
@@ -68,26 +64,15 @@ from airflow_hive_to_delta.core.sync import sync_table
 from airflow_hive_to_delta.core.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.verify import verify_table
 from airflow_hive_to_delta.engines.engine import Action
-from airflow_hive_to_delta.manifests import FileList, files_df, list_error, too_many
+from airflow_hive_to_delta.job_lists import GivenLists, ListMaker, listing_of
+from airflow_hive_to_delta.manifests import list_error
+from airflow_hive_to_delta.table_results import TableResults
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Tables = list[dict[str, Any]]
 Result = TypeVar("Result", VerifyResult, SyncResult, VacuumResult, RollbackResult, CutOverResult)
-
-
-def listing_of(spark: SparkSession, given: Mapping[str, Any]) -> DataFrameListing:
-    """The listing that a request names: ``{"strategy": "s3" | "spark" | "inventory", …}`` with its own arguments."""
-    arguments = {name: value for name, value in given.items() if name != "strategy"}
-    match given["strategy"]:
-        case "s3":
-            return S3Listing(**arguments)
-        case "spark":
-            return DatabricksListing(**arguments)
-        case "inventory":
-            return InventoryListing.from_manifest(spark, **arguments)
-    raise PermanentError(f"The listing strategy is {given['strategy']!r}, expected s3, spark or inventory")
 
 
 def say(line: str) -> None:
@@ -109,37 +94,21 @@ def _list(
     inline_limit: int,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    strategy = listing_of(spark, listing)
-    chosen = ConversionOptions.from_dict(options)
+    maker = ListMaker(spark, ConversionOptions.from_dict(options), inline_limit, say)
     lists = []
     for document, manifest in zip(tables, manifests, strict=True):
         table = TableInfo.from_dict(document)
         try:
-            # Before the listing, so that it is never too new.
-            listed = listed_before(strategy, table) or ListedAt(now(), log_version(table, chosen, spark))
-            files = _list_one(strategy.list_files_df(spark, table, chosen), table, manifest, inline_limit)
-            files.log_version, files.listed_at = listed.version, listed.time
-            say(f"{table.qualified_name}: {files.file_count} files, {files.byte_count} bytes")
-            lists.append(files.to_dict())
+            lists.append(maker.make(_current(spark, table), listing, manifest).to_dict())
         except Exception as error:
             say(f"{table.qualified_name}: {error}")
-            lists.append(list_error(table.qualified_name, error))
+            lists.append(list_error(table.qualified_name, error, listing))
     return {"lists": lists}
 
 
-def _list_one(files: DataFrame, table: TableInfo, manifest: str | None, inline_limit: int) -> FileList:
-    kept = files.persist()
-    try:
-        count, size = kept.selectExpr("count(*)", "coalesce(sum(size), 0)").collect()[0]
-        if count <= inline_limit:
-            inline = [row.asDict() for row in kept.collect()]
-            return FileList(table.qualified_name, count, size, files=inline)
-        if manifest is None:
-            raise PermanentError(too_many(table.qualified_name, inline_limit))
-        kept.write.parquet(manifest, mode="overwrite", compression="zstd")
-        return FileList(table.qualified_name, count, size, manifest=manifest)
-    finally:
-        kept.unpersist()
+def _current(spark: SparkSession, table: TableInfo) -> TableInfo:
+    """A table of the session's catalog as it is described there now; of Glue's the task has asked."""
+    return current_definition(table, spark) if table.source == "spark" else table
 
 
 def _plan(
@@ -150,7 +119,7 @@ def _plan(
     lists: list[dict[str, Any]] | None = None,
     max_workers: int = 4,
 ) -> dict[str, Any]:
-    strategy = _Listed(lists or []) if listing is None else listing_of(spark, listing)
+    strategy = GivenLists(lists or []) if listing is None else listing_of(spark, listing)
     plans = plan_migration(
         spark,
         _Known([TableInfo.from_dict(table) for table in tables]),
@@ -169,18 +138,38 @@ def _convert(
     target_schemas: list[str | None],
     options: dict[str, Any],
     max_workers: int = 4,
+    list_again: dict[str, Any] | None = None,
+    table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
     infos = [TableInfo.from_dict(table) for table in tables]
-    listing = _Listed(lists)
+    listing = _given_lists(spark, lists, list_again, chosen)
+    kept = TableResults(spark, table_results, say)
     results: dict[str, ConversionResult] = {}
+
+    def before(table: TableInfo) -> TableInfo:
+        kept.begin(table.qualified_name)
+        return _current(spark, table)
+
+    def after(result: ConversionResult) -> None:
+        kept.end(result.source_table, {"result": result.to_dict(), "files": listing.made(result.source_table)})
+
     for schema in dict.fromkeys(target_schemas):
         chosen_tables = [table for table, its in zip(infos, target_schemas, strict=True) if its == schema]
         done = convert(
-            spark, _Known(chosen_tables), listing, target_catalog, schema, max_workers=max_workers, options=chosen
+            spark,
+            _Known(chosen_tables),
+            listing,
+            target_catalog,
+            schema,
+            max_workers=max_workers,
+            options=chosen,
+            before=before,
+            after=after,
         )
         results |= {table.qualified_name: result for table, result in zip(chosen_tables, done, strict=True)}
-    return {"results": [results[table.qualified_name].to_dict() for table in infos]}
+    names = [table.qualified_name for table in infos]
+    return {"results": [results[name].to_dict() for name in names], "files": [listing.made(name) for name in names]}
 
 
 def _verify(
@@ -188,11 +177,17 @@ def _verify(
     tables: Tables,
     lists: list[dict[str, Any]],
     level: VerifyLevel,
-    versions: list[int | None],
+    versions: list[int | Literal["ours"] | None],
     options: dict[str, Any],
     max_workers: int = 4,
+    list_again: dict[str, Any] | None = None,
+    table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    listing, chosen = _Listed(lists), ConversionOptions.from_dict(options)
+    chosen = ConversionOptions.from_dict(options)
+    later_try = bool(list_again and list_again["later_try"])
+    listing = _given_lists(spark, lists, list_again and {**list_again, "later_try": False}, chosen)
+    # What was mended after a first try is seen by a new list only, and a sync may have mended it.
+    afresh = _given_lists(spark, lists, list_again, chosen) if later_try else None
     wanted = {
         TableInfo.from_dict(table).qualified_name: version for table, version in zip(tables, versions, strict=True)
     }
@@ -200,14 +195,19 @@ def _verify(
     def verify(table: TableInfo) -> VerifyResult:
         version = wanted[table.qualified_name]
         try:
-            return verify_table(spark, table, listing, level=level, version=version, options=chosen)
+            try:
+                return verify_table(spark, table, listing, level=level, version=version, options=chosen)
+            except PermanentError:
+                if afresh is None or not afresh.can_list(table):
+                    raise
+                return verify_table(spark, table, afresh, level=level, version="ours", options=chosen)
         except VerificationError as error:
             return replace(error.result, success=False, error=str(error), retryable=False)
 
     def failed(table: TableInfo) -> VerifyResult:
         return VerifyResult(table.qualified_name, redacted(table.location), level, success=False)
 
-    return _each(tables, verify, failed, max_workers)
+    return _each(spark, tables, verify, failed, max_workers, listing=listing, table_results=table_results)
 
 
 def _sync(
@@ -223,8 +223,11 @@ def _sync(
     allow_forgotten_entries: bool = False,
     quiet_period: float | None = None,
     max_workers: int = 4,
+    list_again: dict[str, Any] | None = None,
+    table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    listing, chosen = _Listed(lists), ConversionOptions.from_dict(options)
+    chosen = ConversionOptions.from_dict(options)
+    listing = _given_lists(spark, lists, list_again, chosen)
 
     def sync(table: TableInfo) -> SyncResult:
         return sync_table(
@@ -244,7 +247,7 @@ def _sync(
     def failed(table: TableInfo) -> SyncResult:
         return SyncResult(table.qualified_name, redacted(table.location), False, "failed", run_version=run_version)
 
-    return _each(tables, sync, failed, max_workers)
+    return _each(spark, tables, sync, failed, max_workers, listing=listing, table_results=table_results)
 
 
 def _vacuum(
@@ -255,6 +258,7 @@ def _vacuum(
     allow_short_retention: bool,
     dropped: Sequence[str],
     options: dict[str, Any],
+    table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
 
@@ -273,11 +277,15 @@ def _vacuum(
     def failed(table: TableInfo) -> VacuumResult:
         return VacuumResult(table.qualified_name, dry_run=dry_run, location=redacted(table.location))
 
-    return _each(tables, vacuum, failed)
+    return _each(spark, tables, vacuum, failed, table_results=table_results)
 
 
 def _rollback(
-    spark: SparkSession, tables: Tables, lose_versions: Sequence[int], options: dict[str, Any]
+    spark: SparkSession,
+    tables: Tables,
+    lose_versions: Sequence[int],
+    options: dict[str, Any],
+    table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
 
@@ -288,30 +296,53 @@ def _rollback(
     def failed(table: TableInfo) -> RollbackResult:
         return RollbackResult(table.qualified_name, redacted(table.location), False, "failed")
 
-    return _each(tables, roll_back, failed)
+    return _each(spark, tables, roll_back, failed, table_results=table_results)
 
 
-def _cut_over(spark: SparkSession, tables: Tables, options: dict[str, Any]) -> dict[str, Any]:
+def _cut_over(
+    spark: SparkSession,
+    tables: Tables,
+    options: dict[str, Any],
+    table_results: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
 
     def failed(table: TableInfo) -> CutOverResult:
         return CutOverResult(table.qualified_name, redacted(table.location), False, "failed")
 
-    return _each(tables, lambda table: cut_over_table(spark, table, options=chosen), failed)
+    return _each(
+        spark,
+        tables,
+        lambda table: cut_over_table(spark, table, options=chosen),
+        failed,
+        table_results=table_results,
+    )
 
 
 def _each(
+    spark: SparkSession,
     tables: Tables,
     call: Callable[[TableInfo], Result],
     failed: Callable[[TableInfo], Result],
     max_workers: int = 1,
+    *,
+    listing: GivenLists | None = None,
+    table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The result of every table. ``failed`` makes that of one for which ``call`` raises; why is filled in here."""
+    """The result of every table. ``failed`` makes that of one for which ``call`` raises; why is filled in here.
+
+    :param listing: of an action that needs the files: its tables are described anew before they are worked on.
+    """
+    kept = TableResults(spark, table_results, say)
+
+    def made(name: str) -> dict[str, Any] | None:
+        return None if listing is None else listing.made(name)
 
     def one(table: TableInfo) -> Result:
         started = time.monotonic()
         try:
-            result = call(table)
+            kept.begin(table.qualified_name)
+            result = call(table if listing is None else _current(spark, table))
         except Exception as error:
             if not isinstance(error, HiveToDeltaError):
                 say(traceback.format_exc())
@@ -323,11 +354,26 @@ def _each(
             )
         word = result.error or getattr(result, "status", "done")
         say(f"{table.qualified_name}: {word} ({result.duration_seconds:.1f} s)")
+        name = table.qualified_name
+        kept.end(name, {"result": result.to_dict(), "files": made(name)})
         return result
 
-    results = run_parallel(one, [TableInfo.from_dict(table) for table in tables], max_workers)
-    # Only what is no Exception, such as an interrupt, gets past one().
-    return {"results": [result.to_dict() for result in results if not isinstance(result, Exception)]}
+    infos = [TableInfo.from_dict(table) for table in tables]
+    results = run_parallel(one, infos, max_workers)
+    return {
+        # Only what is no Exception, such as an interrupt, gets past one().
+        "results": [result.to_dict() for result in results if not isinstance(result, Exception)],
+        "files": [made(table.qualified_name) for table in infos],
+    }
+
+
+def _given_lists(
+    spark: SparkSession, lists: list[dict[str, Any]], again: dict[str, Any] | None, options: ConversionOptions
+) -> GivenLists:
+    if again is None:
+        return GivenLists(lists)
+    maker = ListMaker(spark, options, again["inline_limit"], say)
+    return GivenLists(lists, maker, again["manifests"], later_try=again["later_try"])
 
 
 class _Known:
@@ -338,38 +384,6 @@ class _Known:
 
     def discover(self, spark: SparkSession) -> list[TableInfo]:  # noqa: ARG002
         return self._tables
-
-
-class _Listed(MadeListing):
-    """A listing of files that were listed already. A list that is an error is raised for its table."""
-
-    def __init__(self, lists: list[dict[str, Any]]) -> None:
-        self._lists = {files["table"]: files for files in lists}
-
-    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:  # noqa: ARG002
-        document = self._lists[table.qualified_name]
-        if "error" in document:
-            kind = TransientError if document["retryable"] else PermanentError
-            raise KINDS.get(document.get("kind", ""), kind)(document["error"])
-        files = FileList.from_dict(document)
-        found = files_df(spark, files)
-        with spark_call(f"Reading the list of the files of {table.qualified_name}"):
-            count = found.count()
-        if count != files.file_count:
-            where = f" at {files.manifest}" if files.manifest else ""
-            raise PermanentError(
-                f"The list of the files of {table.qualified_name}{where} has {count} files, but "
-                f"{files.file_count} were listed: it was changed since. List the files again"
-            )
-        return found
-
-    def listed_at_version(self, table: TableInfo) -> int | None:
-        version: int | None = self._lists[table.qualified_name].get("log_version")
-        return version
-
-    def listed_at_time(self, table: TableInfo) -> int | None:
-        time: int | None = self._lists[table.qualified_name].get("listed_at")
-        return time
 
 
 ACTIONS: dict[Action, Callable[..., dict[str, Any]]] = {

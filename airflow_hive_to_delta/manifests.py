@@ -38,6 +38,10 @@ class FileList(_Document):
     #: When the files were listed, in milliseconds since the epoch: that moment or one before it; of an S3 Inventory
     #: report, when S3 began to scan the bucket. None: not known.
     listed_at: int | None = None
+    #: How they were listed, as a job takes it, for a later try that lists them again.
+    listing: dict[str, Any] | None = None
+    #: The digest of the table's location and partition columns as they were then.
+    listed_for: str | None = None
 
 
 def too_many(table: str, limit: int) -> str:
@@ -48,7 +52,7 @@ def too_many(table: str, limit: int) -> str:
     )
 
 
-def list_error(table: str, error: Exception) -> dict[str, Any]:
+def list_error(table: str, error: Exception, listing: dict[str, Any] | None = None) -> dict[str, Any]:
     """What travels instead of a list that could not be made."""
     from airflow_hive_to_delta.core.errors import PermanentError
 
@@ -57,6 +61,7 @@ def list_error(table: str, error: Exception) -> dict[str, Any]:
         "error": str(error) or type(error).__name__,
         "retryable": not isinstance(error, PermanentError),
         "kind": type(error).__name__,
+        "listing": listing,
     }
 
 

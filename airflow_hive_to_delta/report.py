@@ -107,6 +107,10 @@ class TableOutcome(_Document):
     written_version: int | None = None
     #: Whether no data file was found: the table is empty, or its location is wrong.
     is_empty: bool = False
+    #: Whether this package has converted it, in whichever run.
+    ours: bool = False
+    #: The latest version that was verified, by level.
+    verified: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -154,6 +158,7 @@ def _told(result: Result) -> dict[str, Any]:
             return {
                 "table": result.source_table,
                 "status": "verified" if result.success else "failed",
+                "verified": {result.level: result.version} if result.success and result.version is not None else {},
                 "notes": [*_of_mismatches(result), *result.notes],
                 "error": result.error or (None if result.success else "The Delta table differs from its original"),
             }
@@ -234,12 +239,13 @@ def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None)
     if error and "List the files again" in error:
         return LIST_AGAIN
     if not error:
-        return "Read the log of this table's task, then clear the task: running it again is safe."
-    if retryable is None:
-        return "Fix what the error names, then clear this table's task: running it again is safe."
+        return f"Read the log of this table's task, then {_CLEAR}: running it again is safe."
     if retryable:
-        return "Clear this table's task: trying again may help, and is safe."
-    return "Fix what the error names, then clear this table's task. Trying again alone does not help."
+        return f"C{_CLEAR[1:]}: trying again may help, and is safe."
+    return f"Fix what the error names, then {_CLEAR}."
+
+
+_CLEAR = "clear this table's red task with what comes after it"
 
 
 def build_report(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import ObjectStoragePath
+
+from airflow_hive_to_delta.safe_names import safe_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -76,9 +77,3 @@ def check_root(root: str | None, argument: str = "staging") -> None:
     """Refuse what cannot be a staging root, when a DAG is parsed; a template is checked when it runs."""
     if root is not None and "{{" not in root and not re.match(r"^[a-z][a-z0-9+.-]*://.", root):
         raise ValueError(f"{argument} is {root!r}, expected an address such as s3://bucket/staging or file:///staging")
-
-
-def safe_name(name: str) -> str:
-    """A name that any storage and any Hadoop file system takes; different names stay different."""
-    safe = re.sub(r"[^A-Za-z0-9.=-]+", "_", name).lstrip("._") or "x"
-    return safe if safe == name else f"{safe[:100]}-{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"

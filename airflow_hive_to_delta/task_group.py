@@ -17,7 +17,7 @@ from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, Ch
 from airflow_hive_to_delta.operators.list_files import ListFilesOperator, Strategy
 from airflow_hive_to_delta.operators.report import MigrationReportOperator
 from airflow_hive_to_delta.operators.sync import SyncTableOperator
-from airflow_hive_to_delta.operators.tables import OUTCOMES, Options, check_count
+from airflow_hive_to_delta.operators.tables import OUTCOMES, Options, check_count, options_dict
 from airflow_hive_to_delta.operators.verify import VerifyTableOperator
 from airflow_hive_to_delta.report import ReportedAction
 
@@ -56,6 +56,8 @@ class Target:
 
     catalog: str | None = None
     schema: str | Mapping[str, str] | None = None
+    #: Create a schema that is missing. Unset: through Spark SQL it is created, in Glue the run fails and names it.
+    create_schema: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Staging:
 class PerTable:
     """How the tasks of each table, or of each batch of tables, run."""
 
+    #: Of the tasks before and after them, too.
     retries: int = 2
     retry_delay: timedelta = timedelta(minutes=1)
     #: Tables (or batches) at a time in one DAG run, in each step; as many as Airflow has room for when not given. A
@@ -101,6 +104,7 @@ def hive_to_delta_task_group(
     options: Options = None,
     per_table: PerTable | None = None,
     choose: Choose | None = None,
+    at_least_one: bool = True,
     verify: VerifyLevel | None = "counts",
     aws_conn_id: str | None = "aws_default",
     region_name: str | None = None,
@@ -120,9 +124,10 @@ def hive_to_delta_task_group(
     :param per_table: retries, concurrency and batches.
     :param choose: a function that takes a discovered table as a dict and returns it, with another
         ``target_table_name`` for example, or None to leave it out.
+    :param at_least_one: fail when the source has no table at all, which is a mistyped name more often than not.
     :param verify: compare every table that the run converted with the files that it was made from, by ``counts`` or in
-        ``full``; None does not. A table that was a Delta table before the run is not compared, for Hive or others may
-        have written since: its task is skipped.
+        ``full``; None does not. So is one that an earlier run has converted and nobody has verified since. One that was
+        verified before, or that others made a Delta table, is not compared: its task is skipped.
     :param aws_conn_id: the AWS connection of every task; None: the environment's identity.
     :param asset_alias: the alias that the converted tables, as assets, belong to.
     """
@@ -135,6 +140,7 @@ def hive_to_delta_task_group(
         options=options,
         per_table=per_table,
         choose=choose,
+        at_least_one=at_least_one,
         verify=verify,
         aws_conn_id=aws_conn_id,
         region_name=region_name,
@@ -161,6 +167,7 @@ def hive_to_delta_sync_task_group(
     options: Options = None,
     per_table: PerTable | None = None,
     choose: Choose | None = None,
+    at_least_one: bool = True,
     output_mode: OutputMode = "append",
     merge_schema: bool = False,
     overwrite_schema: bool = False,
@@ -206,6 +213,7 @@ def hive_to_delta_sync_task_group(
         options=options,
         per_table=per_table,
         choose=choose,
+        at_least_one=at_least_one,
         verify=verify,
         aws_conn_id=aws_conn_id,
         region_name=region_name,
@@ -243,6 +251,7 @@ class _Parts:
         options: Options,
         per_table: PerTable | None,
         choose: Choose | None,
+        at_least_one: bool,
         verify: VerifyLevel | None,
         aws_conn_id: str | None,
         region_name: str | None,
@@ -262,6 +271,9 @@ class _Parts:
             raise ValueError(f"verify is {verify!r}, expected counts, full or None")
         self.verify = verify
         self.choose = choose
+        self.at_least_one = at_least_one
+        if self.target.create_schema is not None:
+            options = {**options_dict(options), "create_schema": self.target.create_schema}
         self.options = options
         self.asset_alias = asset_alias
         self.identity: dict[str, Any] = {"aws_conn_id": aws_conn_id, "region_name": region_name}
@@ -271,11 +283,16 @@ class _Parts:
             "staging": self.staging.root,
             "staging_conn_id": self.staging.conn_id,
         }
-        self.each: dict[str, Any] = {
-            **self.job,
-            "options": options,
+        self.tries: dict[str, Any] = {
             "retries": self.per_table.retries,
             "retry_delay": self.per_table.retry_delay,
+        }
+        self.each: dict[str, Any] = {
+            **self.job,
+            **self.tries,
+            "options": options,
+            # Depth first: else every table would be listed before the first one is converted, by a list of hours ago.
+            "weight_rule": "upstream",
             "max_active_tis_per_dagrun": self.per_table.max_active,
             "execution_timeout": self.per_table.execution_timeout,
             **({"pool": self.per_table.pool} if self.per_table.pool else {}),
@@ -307,6 +324,7 @@ class _Parts:
                 staging=self.staging.root,
                 staging_conn_id=self.staging.conn_id,
                 aws_conn_id=self.identity["aws_conn_id"],
+                **self.tries,
             )
             mapped >> report
         return group
@@ -314,11 +332,14 @@ class _Parts:
     def discover(self, *, leave_out_delta: bool) -> GlueDiscoverOperator | CatalogDiscoverOperator:
         choice: dict[str, Any] = {
             "task_id": "discover",
+            "target_catalog": self.target.catalog,
             "target_schema": self.target.schema,
             "choose": self.choose,
             "batch_size": self.per_table.batch_size,
             "options": self.options,
             "leave_out_delta": leave_out_delta,
+            "at_least_one": "found" if self.at_least_one else False,
+            **self.tries,
         }
         source = self.source
         if isinstance(source, CatalogSource):
@@ -329,6 +350,8 @@ class _Parts:
             exclude=source.exclude,
             catalog_id=source.catalog_id,
             **self.identity,
+            staging=self.staging.root,
+            staging_conn_id=self.staging.conn_id,
             **choice,
         )
 

@@ -20,7 +20,7 @@ DATABASE = "sales"
 TARGET_SCHEMA = "sales_delta"
 STAGING = "s3://lake/staging"
 AWS = "aws_default"
-OPTIONS = ConversionOptions(register_in="glue")
+OPTIONS = ConversionOptions(register_in="glue", create_schema=True)
 #: Mapped tasks are called by their table. Airflow takes this from ``partial`` only, never from an operator's defaults.
 LABEL = "{{ task.table_label }}"
 

@@ -17,5 +17,5 @@ with DAG("one_database", schedule=None, tags=["hive_to_delta"]):
         source=GlueSource(DATABASE),
         target=Target(schema=TARGET_SCHEMA),
         staging=STAGING,
-        options=ConversionOptions(register_in="glue"),
+        options=ConversionOptions(register_in="glue", create_schema=True),
     )

@@ -35,7 +35,7 @@ with DAG(
         listing=FileListing("inventory", inventory_manifests=REPORTS),
         target=Target(schema=TARGET_SCHEMA),
         staging=STAGING,
-        options=ConversionOptions(register_in="glue"),
+        options=ConversionOptions(register_in="glue", create_schema=True),
         # Reading the reports is the work: a batch reads them once for all its tables.
         per_table=PerTable(batch_size=100),
     )

@@ -37,7 +37,7 @@ with DAG("several_databases", schedule=None, max_active_runs=1, tags=["hive_to_d
         target=Target(schema=SCHEMAS),
         staging=STAGING,
         engine=LocalSpark(memory="2g", cores=2),
-        options=ConversionOptions(register_in="glue"),
+        options=ConversionOptions(register_in="glue", create_schema=True),
         choose=choose,
         per_table=PerTable(
             retries=3,

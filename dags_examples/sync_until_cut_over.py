@@ -35,7 +35,7 @@ with DAG(
         convert_new=True,
         target=Target(schema=TARGET_SCHEMA),
         staging=STAGING,
-        options=ConversionOptions(register_in="glue"),
+        options=ConversionOptions(register_in="glue", create_schema=True),
         output_mode="complete",
         merge_schema=True,
         quiet_period="{{ params.quiet_minutes }}",

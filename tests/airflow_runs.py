@@ -9,13 +9,15 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_hive_to_delta.engines import JobRequest, JobStatus
+from airflow_hive_to_delta.engines import JobError, JobRequest, JobStatus
+from tests.crashes import Killed
 
 PROJECT = Path(__file__).parent.parent
 
@@ -38,6 +40,17 @@ class Run:
     @property
     def tries(self) -> dict[str, int]:
         return {_name(task): task.try_number for task in self._tasks()}
+
+    @property
+    def red(self) -> list[str | tuple[str, int]]:
+        """What failed, with what comes after it for the same table: what a person clears."""
+        found: set[str | tuple[str, int]] = set()
+        for task in self._tasks():
+            if task.state == "failed":
+                after = self.dag.task_dict[task.task_id].get_flat_relative_ids(upstream=False)
+                mapped = {name for name in (task.task_id, *after) if ".tables." in name and task.map_index >= 0}
+                found |= {(name, task.map_index) if name in mapped else name for name in (task.task_id, *after)}
+        return sorted(found, key=str)
 
     def xcom(self, task_id: str, key: str = "return_value", label: str | None = None) -> Any:
         """What a task pushed; its id without that of the group."""
@@ -179,7 +192,10 @@ class SharedSession:
         return JobStatus("running" if self._jobs[job].is_alive() else "ended")
 
     def result(self, job: str) -> dict[str, Any]:
-        return self._jobs.pop(job).result
+        result = self._jobs.pop(job).result
+        if result is None:
+            raise JobError("The job was killed", retryable=True)
+        return result
 
     def cancel(self, job: str) -> None:
         pass
@@ -192,7 +208,8 @@ class _Job(threading.Thread):
     def __init__(self, request: JobRequest) -> None:
         super().__init__(daemon=True)
         self.request = request
-        self.result: dict[str, Any] = {}
+        #: None while it runs, and of a job that was killed.
+        self.result: dict[str, Any] | None = None
         self.start()
 
     def run(self) -> None:
@@ -200,7 +217,19 @@ class _Job(threading.Thread):
 
         from airflow_hive_to_delta.job import run
 
-        self.result = run(self.request, SparkSession.getActiveSession() or SparkSession.builder.getOrCreate())
+        with suppress(Killed):
+            self.result = run(self.request, SparkSession.getActiveSession() or SparkSession.builder.getOrCreate())
+
+
+def asset_events(uri: str) -> list[Any]:
+    """The versions that the events of an asset tell."""
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        asset = session.query(AssetModel).filter_by(uri=uri).one_or_none()
+        found = session.query(AssetEvent).filter_by(asset_id=asset.id).order_by(AssetEvent.id).all() if asset else []
+        return [event.extra["version"] for event in found]
 
 
 def dag_source(body: str, *, imports: str = "") -> str:

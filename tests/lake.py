@@ -145,7 +145,7 @@ class Lake:
             GlueDiscovery(self.database),
             listing or S3Listing(),
             *target,
-            options=ConversionOptions(**options),
+            options=ConversionOptions(**{"create_schema": True, **options}),
             progress=False,
         )
         return result
@@ -155,3 +155,10 @@ class Lake:
 def lake(spark: SparkSession, s3: Any, glue: Any, bucket: str, database: str) -> Lake:
     glue.create_database(DatabaseInput={"Name": database})
     return Lake(spark, s3, glue, bucket, database)
+
+
+def hand_converted(lake: Lake, *names: str) -> None:
+    """Convert tables of the lake without Airflow."""
+    for name in names:
+        (result,) = convert(lake.spark, GlueDiscovery(lake.database, name), S3Listing(), None, None, progress=False)
+        assert result.status == "converted", result.error

@@ -26,7 +26,7 @@ from airflow_hive_to_delta.core.paths import Location, parse_location
 from airflow_hive_to_delta.core.sql import sql_identifier, sql_literal
 
 OPTIONS = ConversionOptions()
-GLUE = ConversionOptions(register_in="glue")
+GLUE = ConversionOptions(register_in="glue", create_schema=True)
 SCHEMA = {
     "type": "struct",
     "fields": [
@@ -51,7 +51,7 @@ def make_table(location: str) -> Location:
 
 
 def registered(spark: SparkSession, target: Target, root: Location, options: ConversionOptions = OPTIONS) -> bool:
-    return register(spark, target, root, SCHEMA, ["p"], 'it\'s "d"', options)
+    return register(spark, target, root, SCHEMA, ["p"], 'it\'s "d"', options).made
 
 
 # --- names -------------------------------------------------------------------------------------------------------

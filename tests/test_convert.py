@@ -470,9 +470,13 @@ def test_rule_32_table_properties_are_kept_and_decide_on_statistics(spark, tmp_p
 def test_the_history_says_who_converted_it(spark, tmp_path):
     root = tmp_path / "t"
     write_parquet(root / "p=1" / "a", {"id": [1]})
-    convert_folder(spark, root, partition_columns=["p"])
+    ours = ConversionOptions(user_metadata="theirs", run_id="dag/run")
+    convert_folder(spark, root, partition_columns=["p"], options=ours)
     (row,) = spark.sql(f"DESCRIBE HISTORY delta.`{root}`").collect()
     assert row.operation == "CONVERT"
+    assert row.userMetadata == "theirs", "a field that Delta does not know disturbs no reader"
+    (known,) = deltalake.DeltaTable(str(root)).history()
+    assert known["hiveToDelta"]["runId"] == "dag/run"
     assert row.operationParameters["partitionedBy"] == '["p"]'
     assert row.operationMetrics["numConvertedFiles"] == "1"
     assert row.engineInfo.startswith("airflow-hive-to-delta/")

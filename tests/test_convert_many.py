@@ -138,7 +138,7 @@ def test_results_are_in_the_order_of_discovery(run: Run) -> None:
 def test_a_failing_a_refused_and_a_delta_table_in_the_middle_touch_no_other(run: Run) -> None:
     assert {name: run.result(name).status for name in NAMES} == {
         "a_parts": "converted",
-        "b_broken": "failed",
+        "b_broken": "refused",
         "c_view": "refused",
         "d_delta": "already_delta",
         "e_mixed": "converted",
@@ -238,12 +238,12 @@ def test_glue_and_s3(lake: Lake) -> None:
         S3Listing(),
         None,
         f"{lake.database}_new",
-        options=ConversionOptions(register_in="glue"),
+        options=ConversionOptions(register_in="glue", create_schema=True),
         progress=False,
     )
     assert [(result.source_table, result.status) for result in results] == [
         (f"{lake.database}.a", "converted"),
-        (f"{lake.database}.b", "failed"),
+        (f"{lake.database}.b", "refused"),
         (f"{lake.database}.c", "refused"),
         (f"{lake.database}.d", "converted"),
     ]

@@ -453,7 +453,7 @@ def test_rule_2_on_a_store_that_ignores_the_condition_nothing_is_converted(lake:
 
         with aws.clients_from(client):
             result = lake.convert()
-    assert (result.status, result.retryable) == ("failed", False)
+    assert (result.status, result.retryable) == ("refused", False)
     assert f"The store at {endpoint} ignores If-None-Match on PutObject" in (result.error or "")
     assert lake.objects() == before
 

@@ -174,7 +174,7 @@ def test_a_plan_has_a_report_of_its_own() -> None:
         (
             "verify",
             VerifyResult("d.t", "s3://b/t", "counts", True, 3, 4, 50, 6, duration_seconds=1.5),
-            TableOutcome("d.t", "verified", "", 4, 50, 6, 1.5, "s3://b/t", 3),
+            TableOutcome("d.t", "verified", "", 4, 50, 6, 1.5, "s3://b/t", 3, verified={"counts": 3}),
         ),
         (
             "verify",
@@ -276,7 +276,10 @@ def test_the_headline_fits_the_action(action: Any, statuses: list[Any], headline
     ("outcome", "advice"),
     [
         (TableOutcome.of_error("d.t", "slow", True), "trying again may help"),
-        (TableOutcome.of_error("d.t", "denied", False), "Trying again alone does not help"),
+        (
+            TableOutcome.of_error("d.t", "denied", False),
+            "then clear this table's red task",
+        ),
         (TableOutcome.of_error("d.t", "odd"), "Fix what the error names"),
         (TableOutcome.of_error("d.t", ""), "Read the log"),
         (TableOutcome("d.t", "not_run"), "clear that step"),

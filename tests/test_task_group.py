@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
@@ -12,11 +13,12 @@ import boto3
 import pyarrow as pa
 import pytest
 
-from airflow_hive_to_delta.core import catalog
+from airflow_hive_to_delta.core import catalog, converter
 from airflow_hive_to_delta.core.errors import TransientError
-from tests.airflow_runs import dag_source
+from tests.airflow_runs import asset_events, dag_source
 from tests.conftest import REGION
-from tests.lake import Lake
+from tests.crashes import Killed
+from tests.lake import Lake, hand_converted
 from tests.lake import lake as lake
 from tests.oracle import assert_same, delta_at
 
@@ -164,16 +166,56 @@ def test_staging_that_is_not_on_s3_is_not_opened_with_the_aws_connection(
     extra = {"endpoint_url": aws_endpoint, "region_name": REGION}
     connection = {"conn_type": "aws", "login": "testing", "password": "testing", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
-    dag = group(lake, conn="lake").replace(f"s3://{lake.bucket}/staging", f"file://{tmp_path}")
+    dag = group(lake, "at_least_one=False", conn="lake").replace(f"s3://{lake.bucket}/staging", f"file://{tmp_path}")
     run = run_dag(dag)
     assert run.state == "success"
     assert run.xcom("report", "report")["json"].startswith(f"file://{tmp_path}/")
 
 
-def test_a_database_without_tables_is_a_success(lake, run_dag) -> None:
-    run = run_dag(group(lake))
+def test_nothing_found_is_a_failure_unless_it_is_expected(lake, run_dag) -> None:
+    mistyped = group(lake).replace(f"GlueSource({lake.database!r})", f"GlueSource({lake.database!r}, ['ordres'])")
+    nothing = run_dag(mistyped)
+    assert nothing.state == "failed"
+    assert f"nothing by the database {lake.database}, nothing by include='ordres'. Check the names" in nothing.log
+    run = run_dag(group(lake, "at_least_one=False"))
     assert run.state == "success"
-    assert run.xcom("report", "report")["totals"]["tables"] == 0
+    report = run.xcom("report", "report")
+    assert report["totals"]["tables"] == 0
+    assert report["run"]["nothing_found_by"] == f"the database {lake.database}, include='*'"
+
+
+def test_what_cannot_be_written_to_is_found_out_before_the_first_commit(lake, run_dag) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    before = lake.objects()
+    target = f"target=Target(schema='{lake.database}_delat'), options=ConversionOptions(register_in='glue')"
+
+    gone = run_dag(group(lake).replace(f"{lake.bucket}/staging", f"{lake.bucket}-gone/staging"))
+    mistyped = run_dag(group(lake, target))
+
+    assert (gone.state, mistyped.state) == ("failed", "failed")
+    assert f"The staging root s3://{lake.bucket}-gone/staging cannot be written to: " in gone.log
+    assert f"Glue in us-east-1 has no database {lake.database}_delat to register tables in" in mistyped.log
+    assert gone.states["discover"] == mistyped.states["discover"] == "failed"
+    assert lake.objects() == before
+
+
+def test_a_table_is_converted_before_the_next_is_listed_and_every_task_has_retries(airflow_home) -> None:
+    from airflow.sdk import DAG
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    from airflow_hive_to_delta import GlueSource, PerTable, hive_to_delta_task_group
+
+    with DAG("weights", schedule=None) as dag:
+        hive_to_delta_task_group(source=GlueSource("d"), staging="s3://b", per_table=PerTable(retries=4))
+    tasks = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).task_dict
+    assert {task.retries for task in tasks.values()} == {4}
+    steps = ["list_files", "convert", "verify"]
+    weights = [
+        task.weight_rule.get_weight(SimpleNamespace(task=task))
+        for task in (tasks[f"hive_to_delta.tables.{step}"] for step in steps)
+    ]
+    assert weights == sorted(set(weights)), "the later step of one table goes before the first of another"
 
 
 @pytest.mark.parametrize("per_table", ["", "batch_size=2"])
@@ -234,15 +276,96 @@ def test_a_batch_converts_its_good_tables_and_fails_for_the_bad_ones(lake, run_d
     lake.s3.delete_object(Bucket=lake.bucket, Key="b/000001_0")
     lake.s3.create_bucket(Bucket=gone)
     lake.put("d/000000_0", {"n": [1]}, bucket=gone)
-    again = clear_and_run(run, only_failed=True)
-    # The list was made before: it still names the file that is gone.
-    assert again.state == "failed"
-    again = clear_and_run(run)
-    assert again.state == "success"
+    again = clear_and_run(run, task_ids=run.red)
+    assert again.state == "success", again.states
     report = again.xcom("report", "report")
     found = {t["table"].rpartition(".")[2]: (t["status"], t["row_count"]) for t in report["tables"]}
     assert found == dict.fromkeys("abcd", ("converted", 1)), "with the results that the first try had"
     assert delta_at(spark, lake.location("b")).count() == 1
+
+
+@pytest.mark.parametrize("batch_size", [None, 6])
+def test_what_is_mended_and_cleared_gets_well(lake, run_dag, clear_and_run, spark, batch_size) -> None:
+    """The advice of the report, followed to the letter, for each kind of failure."""
+    gone, delta = f"{lake.bucket}-gone", f"{lake.database}_delta"
+    lake.glue.create_database(DatabaseInput={"Name": delta})
+    for name in ("good", "junk", "kind", "moved", "part", "taken"):
+        lake.put(f"{name}/p=1/000000_0", {"n": [1]})
+        partitions = [(["1"], lake.location(f"{name}/p=1"))]
+        partitions += [(["2"], f"s3://{gone}/p=2")] if name == "part" else []
+        lake.glue_table({"n": "string" if name == "kind" else "bigint"}, {"p": "int"}, partitions, name=name)
+    lake.put("junk/p=1/000001_0", b"not parquet")
+    mended = lake.glue.get_table(DatabaseName=lake.database, Name="moved")["Table"]
+    mended = {"Name": "moved", **{key: mended[key] for key in ("TableType", "PartitionKeys", "StorageDescriptor")}}
+    elsewhere = {**mended, "StorageDescriptor": {**mended["StorageDescriptor"], "Location": f"s3://{gone}/moved"}}
+    lake.glue.update_table(DatabaseName=lake.database, TableInput=elsewhere)
+    lake.glue.delete_partition(DatabaseName=lake.database, TableName="moved", PartitionValues=["1"])
+    lake.glue.create_table(
+        DatabaseName=delta,
+        TableInput={"Name": "taken", "StorageDescriptor": {"Location": f"s3://{lake.bucket}/other", "Columns": []}},
+    )
+    target = f"target=Target(schema={delta!r}), options=ConversionOptions(register_in='glue')"
+
+    run = run_dag(group(lake, target, per_table=f"batch_size={batch_size}"))
+
+    assert run.state == "failed"
+    told = {t["table"].rpartition(".")[2]: t for t in run.xcom("report", "report")["tables"]}
+    bad = {"junk", "kind", "moved", "part", "taken"}
+    assert {name for name, table in told.items() if table["status"] == "failed"} == bad
+    for name in bad:
+        assert told[name]["advice"].startswith(
+            "Fix what the error names, then clear this table's red task with what comes"
+        )
+
+    lake.s3.delete_object(Bucket=lake.bucket, Key="junk/p=1/000001_0")
+    kind = lake.glue.get_table(DatabaseName=lake.database, Name="kind")["Table"]
+    kind["StorageDescriptor"]["Columns"] = [{"Name": "n", "Type": "bigint"}]
+    lake.glue.update_table(
+        DatabaseName=lake.database,
+        TableInput={"Name": "kind", **{key: kind[key] for key in ("TableType", "PartitionKeys", "StorageDescriptor")}},
+    )
+    lake.glue.update_table(DatabaseName=lake.database, TableInput=mended)
+    lake.glue.create_partition(
+        DatabaseName=lake.database,
+        TableName="moved",
+        PartitionInput={"Values": ["1"], "StorageDescriptor": {"Location": lake.location("moved/p=1")}},
+    )
+    lake.glue.delete_partition(DatabaseName=lake.database, TableName="part", PartitionValues=["2"])
+    lake.glue.delete_table(DatabaseName=delta, Name="taken")
+    again = clear_and_run(run, task_ids=run.red)
+
+    assert again.state == "success", again.states
+    told = {t["table"].rpartition(".")[2]: t for t in again.xcom("report", "report")["tables"]}
+    for name in bad | {"good"}:
+        assert (told[name]["status"], told[name]["verified"]) == ("converted", {"counts": 0}), name
+        assert told[name]["target_table"] == f"{delta}.{name}"
+        assert delta_at(spark, lake.location(name)).collect() == [(1, 1)]
+
+
+def test_one_table_that_kills_its_job_takes_no_other_with_it(lake, run_dag, spark, monkeypatch) -> None:
+    for name in ("a", "poison", "z"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    convert_files, converted = converter._convert_files, []
+
+    def kills(spark, table, *arguments):
+        converted.append(table.name)
+        if table.name == "poison":
+            raise Killed
+        return convert_files(spark, table, *arguments)
+
+    monkeypatch.setattr(converter, "_convert_files", kills)
+
+    run = run_dag(group(lake, per_table="batch_size=3, max_workers=1"))
+
+    assert run.state == "failed"
+    assert converted == ["a", "poison", "z", "poison"], "what is done is not run again, the suspect last"
+    told = {t["table"].rpartition(".")[2]: t for t in run.xcom("report", "report")["tables"]}
+    assert {name: t["status"] for name, t in told.items()} == {"a": "converted", "poison": "failed", "z": "converted"}
+    assert told["a"]["row_count"] == 1, "from the result that the first try left"
+    assert [told[name]["verified"] for name in ("a", "z")] == [{"counts": 0}] * 2
+    assert told["poison"]["error"] == "The job was killed"
+    assert told["poison"]["retryable"]
 
 
 def test_a_table_that_fails_when_it_is_run_again_is_not_called_converted(lake, run_dag, clear_and_run) -> None:
@@ -284,6 +407,7 @@ def test_what_a_task_said_that_a_cleared_run_has_no_more_is_not_heard(lake, run_
 def test_a_table_whose_registration_failed_once_is_verified(lake, run_dag, spark, monkeypatch) -> None:
     lake.put("t/000000_0", {"n": [1]})
     lake.glue_table({"n": "bigint"}, name="t")
+    (size,) = (found["Size"] for found in lake.s3.list_objects_v2(Bucket=lake.bucket)["Contents"])
     register, calls = catalog.register, []
 
     def fails_once(*arguments):
@@ -293,14 +417,18 @@ def test_a_table_whose_registration_failed_once_is_verified(lake, run_dag, spark
         return register(*arguments)
 
     monkeypatch.setattr(catalog, "register", fails_once)
-    target = f"target=Target(schema='{lake.database}_delta'), options=ConversionOptions(register_in='glue')"
+    target = (
+        f"target=Target(schema='{lake.database}_delta', create_schema=True),"
+        " options=ConversionOptions(register_in='glue')"
+    )
 
     run = run_dag(group(lake, target))
 
     assert run.state == "success"
     (told,) = run.xcom("report", "report")["tables"]
-    assert told["status"] == "registered"
+    assert (told["status"], told["byte_count"]) == ("converted", size), "by this run, in whichever try"
     assert "Verified by counts at version 0: 1 files and 1 rows" in told["notes"]
+    assert f"The schema {lake.database}_delta was missing, and was created" in told["notes"]
     (commit,) = spark.sql(f"DESCRIBE HISTORY delta.`{lake.location('t')}`").collect()
     assert commit.userMetadata == f"{run.dag.dag_id}/{run.run_id}"
 
@@ -327,17 +455,50 @@ LOST = []
 """
 
 
-def test_a_table_whose_result_was_lost_is_verified(lake, run_dag) -> None:
+@pytest.mark.parametrize("options", ["", "options=ConversionOptions(user_metadata='ours')"])
+def test_a_table_whose_result_was_lost_is_verified(lake, run_dag, options) -> None:
     lake.put("t/000000_0", {"n": [1]})
     lake.glue_table({"n": "bigint"}, name="t")
+    (size,) = (found["Size"] for found in lake.s3.list_objects_v2(Bucket=lake.bucket)["Contents"])
 
-    run = run_dag(group(lake, engine="Loses()", imports=LOSES.format(action="convert")))
+    run = run_dag(group(lake, options, engine="Loses()", imports=LOSES.format(action="convert")))
 
     assert run.state == "success"
-    assert run.tries[f"tables.convert[{lake.database}.t]"] == 2
+    assert run.tries[f"tables.convert[{lake.database}.t]"] == 1, "the job has left the result of the table itself"
     (told,) = run.xcom("report", "report")["tables"]
-    assert told["status"] == "already_delta"
+    assert (told["status"], told["file_count"], told["byte_count"]) == ("converted", 1, size)
     assert "Verified by counts at version 0: 1 files and 1 rows" in told["notes"]
+
+
+def test_what_was_converted_and_never_verified_is_verified_by_the_next_run(lake, run_dag, spark) -> None:
+    """As after a crash between the two, or of a run that did not verify."""
+    for name in ("fresh", "grown", "written"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    hand_converted(lake, "fresh", "grown", "written")
+    lake.put("grown/000001_0", {"n": [2]})
+    spark.sql(f"INSERT INTO delta.`{lake.location('written')}` VALUES (3)")
+    spark.sql(f"CREATE TABLE delta.`{lake.location('foreign')}` (n BIGINT) USING DELTA")
+    lake.glue_table({"n": "bigint"}, name="foreign")
+
+    def notes() -> dict[str, list[str]]:
+        run = run_dag(group(lake, per_table="batch_size=4"))
+        assert run.state == "success"
+        report = run.xcom("report", "report")
+        assert {table["status"] for table in report["tables"]} == {"already_delta"}
+        return {t["table"].rpartition(".")[2]: [n for n in t["notes"] if "erified" in n] for t in report["tables"]}
+
+    first = notes()
+    equal = ["Verified by counts at version 0: 1 files and 1 rows"]
+    assert (first["fresh"], first["written"]) == (equal, equal)
+    (too_late,) = first["grown"]
+    assert too_late.startswith("Not verified: an earlier run has converted it, and the new file ")
+    assert first["foreign"] == [
+        "Not verified: this run did not write it, or not all of it, and Hive or others may have written since"
+    ]
+    before = ["Verified before, by counts at version 0"]
+    assert notes() == {**first, "fresh": before, "written": before}
+    assert not asset_events(lake.location("fresh")), "nobody touched it"
 
 
 FORGETFUL = """
@@ -368,7 +529,7 @@ def test_a_table_that_is_not_what_it_was_made_from_fails(lake, run_dag) -> None:
     assert "day=2" in told["error"]
 
 
-def test_what_was_delta_before_the_run_is_not_verified(lake, run_dag, clear_and_run) -> None:
+def test_what_was_verified_before_is_not_compared_with_a_later_list(lake, run_dag, clear_and_run) -> None:
     """Hive, or others, may have written since: a difference would say nothing."""
     lake.put("t/000000_0", {"n": [1]})
     lake.glue_table({"n": "bigint"}, name="t")
@@ -376,12 +537,12 @@ def test_what_was_delta_before_the_run_is_not_verified(lake, run_dag, clear_and_
     assert clear_and_run(first).states[f"tables.verify[{lake.database}.t]"] == "success", "this run has converted it"
     lake.put("t/000001_0", {"n": [2]})
 
-    for run in (clear_and_run(first), run_dag(group(lake))):
+    for run, status in ((clear_and_run(first), "converted"), (run_dag(group(lake)), "already_delta")):
         assert run.state == "success"
         assert run.states[f"tables.verify[{lake.database}.t]"] == "skipped"
         (told,) = run.xcom("report", "report")["tables"]
-        assert told["status"] == "already_delta"
-        assert any(note.startswith("Not verified: this run did not write it") for note in told["notes"])
+        assert told["status"] == status
+        assert "Verified before, by counts at version 0" in told["notes"]
 
 
 def test_a_last_step_without_a_word_is_a_failure(lake, run_dag) -> None:

@@ -26,10 +26,13 @@ from airflow_hive_to_delta import (
     UCDiscovery,
     convert,
 )
-from airflow_hive_to_delta.core import verify
+from airflow_hive_to_delta.core import comparison
 from airflow_hive_to_delta.core.checksums import checksums
 from airflow_hive_to_delta.core.errors import MissingError, UnsupportedTableError, VerificationError
 from airflow_hive_to_delta.core.models import VerifyResult
+from airflow_hive_to_delta.core.paths import parse_location
+from airflow_hive_to_delta.core.records import Records
+from airflow_hive_to_delta.core.storage import LocalStorage
 from airflow_hive_to_delta.core.verify import verify_table
 from tests.lake import Lake
 from tests.lake import lake as lake
@@ -221,7 +224,9 @@ def test_a_table_of_the_sessions_catalog_is_read_through_it(spark: SparkSession,
 
 def test_a_file_that_the_log_does_not_have_is_told_with_its_partition(spark: SparkSession, table: TableInfo) -> None:
     rewrite_log(table, lambda add: None if add["path"] == "p=1/b" else add)
+    os.utime(Path(table.location) / "p=1" / "b", (1_700_000_000, 1_700_000_000))
     result = caught(spark, table)
+    assert result.written_since is None, "it was there when the table was converted"
     size = (Path(table.location) / "p=1" / "b").stat().st_size
     file = f"file://{table.location}/p=1/b ({size} bytes, 1 rows)"
     assert told(result)[0] == ("p=1", "files", 2, 1)
@@ -233,13 +238,17 @@ def test_a_file_that_the_log_does_not_have_is_told_with_its_partition(spark: Spa
 
 def test_a_file_that_hive_no_longer_has_is_caught(spark: SparkSession, table: TableInfo) -> None:
     shutil.rmtree(Path(table.location) / f"p={NULL_FOLDER}")
-    assert (f"p={NULL_FOLDER}", "rows", 0, 2) in told(caught(spark, table))
+    result = caught(spark, table)
+    assert (f"p={NULL_FOLDER}", "rows", 0, 2) in told(result)
+    assert str(result.written_since).endswith("/a, which is gone")
 
 
 @pytest.mark.slow
 def test_a_whole_new_partition_is_caught(spark: SparkSession, table: TableInfo) -> None:
     write_parquet(Path(table.location) / "p=9" / "a", {"id": [9], "s": ["x"]})
-    assert ("p=9", "rows", 1, 0) in told(caught(spark, table))
+    result = caught(spark, table)
+    assert ("p=9", "rows", 1, 0) in told(result)
+    assert result.written_since == f"the new file file://{table.location}/p=9/a"
     assert ("p=9", "rows read", 1, 0) in told(caught(spark, table, "full"))
 
 
@@ -392,7 +401,11 @@ def test_after_a_delete_it_says_who_wrote_and_an_earlier_version_passes(spark: S
     assert "1 (DELETE), 2 (DELETE)" in str(result.error)
     assert "version=0" in str(result.error)
     assert "sync_table" not in str(result.error)
+    records = Records(LocalStorage(), parse_location(table.location))
+    assert records.verified() == {}
+    assert verified(spark, table, version="ours").version == 0
     assert verified(spark, table, version=0).version == 0
+    assert records.verified() == {"full": 0}
 
 
 @pytest.mark.slow
@@ -408,7 +421,7 @@ def test_rows_that_a_deletion_vector_hides_are_missed(spark: SparkSession, table
 def test_differences_without_end_are_counted_and_the_first_are_told(
     spark: SparkSession, table: TableInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "MOST_MISMATCHES", 2)
+    monkeypatch.setattr(comparison, "MOST_MISMATCHES", 2)
     rewrite_log(table, lambda add: None)
     result = caught(spark, table)
     assert (len(result.mismatches), result.mismatch_count) == (2, 12)

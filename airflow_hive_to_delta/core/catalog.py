@@ -7,6 +7,7 @@ else.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,9 @@ from airflow_hive_to_delta.core.sql import details, error_condition, sql_identif
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,13 @@ def target_of(catalog: str | None, schema: str | None, table: str | None, option
 def check_target(spark: SparkSession, target: Target, root: Location, options: ConversionOptions) -> bool:
     """Whether the target is registered as a Delta table at this place already; False when the name is free.
 
-    :raises PermanentError: the name is taken by something else. Meant to be asked before anything is written.
+    :raises PermanentError: the name is taken by something else, or its schema is missing and is not to be created.
+        Meant to be asked before anything is written.
     """
     found = _registered(spark, target, root, options)
     if found is None:
+        if not creates_schema(options) and not _has_schema(spark, target, options):
+            raise MissingError(missing_schema(target.catalog, target.schema, target.kind, options))
         return False
     if not found.is_delta_at(root):
         raise PermanentError(
@@ -88,11 +95,16 @@ def register(
     partition_columns: Sequence[str],
     description: str | None,
     options: ConversionOptions,
-) -> bool:
-    """Register a committed table. True: it was registered now; False: it had been. Safe to call again."""
+) -> Registration:
+    """Register a committed table. Safe to call again."""
     if check_target(spark, target, root, options):
-        return False
+        return Registration(made=False)
+    notes = []
     try:
+        if not _has_schema(spark, target, options):  # and it is to be created, as check_target has found
+            _create_schema(spark, target, options)
+            notes.append(f"The schema {_schema_name(target.catalog, target.schema)} was missing, and was created")
+            logger.info("%s: %s", target.name, notes[-1])
         if target.kind == "glue":
             _create_in_glue(target, root, schema, partition_columns, description, options)
         else:
@@ -101,9 +113,37 @@ def register(
         # Another run may have been faster, and catalogs say so in many ways: what is there now decides.
         if not check_target(spark, target, root, options):
             raise
-        return False
+        return Registration(made=False)
     if not check_target(spark, target, root, options):
         raise TransientError(f"{target.name} was registered at {root} and is not there; somebody dropped it. Try again")
+    return Registration(made=True, notes=notes)
+
+
+def creates_schema(options: ConversionOptions) -> bool:
+    """Whether a missing schema is created. In Glue only on request: there a mistyped name would be seen by nobody."""
+    return options.register_in == "sql" if options.create_schema is None else options.create_schema
+
+
+def missing_schema(catalog: str | None, schema: str, kind: str, options: ConversionOptions) -> str:
+    """What to say of a target whose schema is missing and is not to be created."""
+    what = f"There is no schema {_schema_name(catalog, schema)}"
+    if kind == "glue":
+        account = f" of account {catalog}" if catalog else ""
+        what = f"Glue in {aws.glue_client(options.region).meta.region_name}{account} has no database {schema}"
+    return (
+        f"{what} to register tables in. Nothing was written. Correct the target, create the schema, or pass "
+        "ConversionOptions(create_schema=True) to have it created"
+    )
+
+
+def has_glue_database(catalog: str | None, schema: str, options: ConversionOptions) -> bool:
+    """Whether Glue has a database of this name."""
+    catalog_id: dict[str, Any] = {"CatalogId": catalog} if catalog else {}
+    try:
+        with aws_call(f"Looking for the database {schema} in Glue"):
+            aws.glue_client(options.region).get_database(Name=schema, **catalog_id)
+    except MissingError:
+        return False
     return True
 
 
@@ -169,6 +209,14 @@ def glue_table_input(
 def is_delta_in_glue(table: Mapping[str, Any], root: Location) -> bool:
     """Whether a table, as Glue's ``get_table`` gives it, is a Delta table at this place."""
     return _of_glue(table).is_delta_at(root)
+
+
+class Registration(NamedTuple):
+    """What registering a table has done."""
+
+    #: Whether it was registered now; it had been before otherwise.
+    made: bool
+    notes: Sequence[str] = ()
 
 
 class _Registered(NamedTuple):
@@ -247,9 +295,30 @@ def _check_names(spark: SparkSession, target: Target) -> None:
             )
 
 
+def _schema_name(catalog: str | None, schema: str) -> str:
+    return ".".join(_given(catalog, schema))
+
+
+def _has_schema(spark: SparkSession, target: Target, options: ConversionOptions) -> bool:
+    if target.kind == "glue":
+        return has_glue_database(target.catalog, target.schema, options)
+    with spark_call(f"Looking for the schema of {target.name}"):
+        return spark.catalog.databaseExists(sql_identifier(*_given(target.catalog, target.schema)))
+
+
+def _create_schema(spark: SparkSession, target: Target, options: ConversionOptions) -> None:
+    doing = f"Creating the schema of {target.name}"
+    if target.kind == "glue":
+        client = aws.glue_client(options.region)
+        with aws_call(doing), suppress(client.exceptions.AlreadyExistsException):
+            client.create_database(DatabaseInput={"Name": target.schema}, **_catalog_id(target))
+        return
+    with spark_call(doing):
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sql_identifier(*_given(target.catalog, target.schema))}")
+
+
 def _create_in_sql(spark: SparkSession, target: Target, root: Location) -> None:
     with spark_call(f"Registering {target.name} at {root}"):
-        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sql_identifier(*_given(target.catalog, target.schema))}")
         # Columns, partitioning and comment are in the log, and the catalog takes them from there.
         spark.sql(f"CREATE TABLE {target.quoted} USING DELTA LOCATION {sql_literal(str(root))}")
 
@@ -287,12 +356,6 @@ def _create_in_glue(
     options: ConversionOptions,
 ) -> None:
     client = aws.glue_client(options.region)
-    with aws_call(f"Looking for the database {target.schema} in Glue"):
-        try:
-            client.get_database(Name=target.schema, **_catalog_id(target))
-        except client.exceptions.EntityNotFoundException:
-            with suppress(client.exceptions.AlreadyExistsException):
-                client.create_database(DatabaseInput={"Name": target.schema}, **_catalog_id(target))
     table: Any = glue_table_input(target, root, schema, partition_columns, description)
     with aws_call(f"Registering {target.name} in Glue at {root}"):
         client.create_table(DatabaseName=target.schema, TableInput=table, **_catalog_id(target))

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from airflow_hive_to_delta.core import catalog, delta_log, log_actions
 from airflow_hive_to_delta.core.checkpoint import write_checkpoint
 from airflow_hive_to_delta.core.entries import write_actions, write_adds
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, UnsupportedTableError
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, is_refusal
 from airflow_hive_to_delta.core.examine import checked_log, checked_root, examined, partition_types_of, table_notes
 from airflow_hive_to_delta.core.list_age import ListedAt, conversion_notes, listed_before
 from airflow_hive_to_delta.core.listing import Listing, check_files_df, files_as_df
-from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ConversionResult, TableInfo
+from airflow_hive_to_delta.core.models import ALREADY_DELTA, ConversionOptions, ConversionResult, Status, TableInfo
 from airflow_hive_to_delta.core.parallel import Progress, run_parallel
 from airflow_hive_to_delta.core.paths import Location, parse_location, redacted
 from airflow_hive_to_delta.core.records import Records
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.discovery import Discovery
 
 logger = logging.getLogger(__name__)
+_BY_EARLIER_TRY = "An earlier try of this run has converted it"
 
 
 def convert_table(
@@ -85,6 +86,8 @@ def convert(
     max_workers: int = 4,
     options: ConversionOptions | None = None,
     progress: bool = True,
+    before: Callable[[TableInfo], TableInfo] | None = None,
+    after: Callable[[ConversionResult], None] | None = None,
 ) -> list[ConversionResult]:
     """Convert every table that ``discovery`` finds, ``max_workers`` side by side, in the order of discovery.
 
@@ -93,6 +96,8 @@ def convert(
     bring a ``target_table_name`` of their own.
 
     :param progress: a line per table on standard error, and a progress bar in a terminal.
+    :param before: called with each table when its conversion begins; what it returns is converted.
+    :param after: called with each result as soon as it is known. Both are called from several threads.
     """
     options = options or ConversionOptions()
     tables = with_target_names(discovery.discover(spark))
@@ -102,12 +107,20 @@ def convert(
         started = time.monotonic()
         try:
             target = _discovered_target(table, targets, target_catalog, target_schema, options)
-            listed = listed_before(listing, table)
-            return _convert_one(
-                spark, table, lambda: files_as_df(spark, listing, table, options), target, options, listed
+            current = before(table) if before else table
+            result = _convert_one(
+                spark,
+                current,
+                lambda: files_as_df(spark, listing, current, options),
+                target,
+                options,
+                lambda: listed_before(listing, current),
             )
         except Exception as error:
-            return _failed(table, error, time.monotonic() - started)
+            result = _failed(table, error, time.monotonic() - started)
+        if after is not None:
+            after(result)
+        return result
 
     with Progress(len(tables), shown=progress) as shown:
         outcomes = run_parallel(convert_discovered, tables, max_workers, on_done=lambda _, result: shown.done(result))
@@ -131,7 +144,7 @@ def _convert_one(
     list_files: Callable[[], DataFrame],
     target: catalog.Target | None,
     options: ConversionOptions,
-    listed: ListedAt | None = None,
+    listed: Callable[[], ListedAt | None] = lambda: None,
 ) -> ConversionResult:
     started = time.monotonic()
     root = checked_root(table, options)
@@ -142,7 +155,7 @@ def _convert_one(
     if state.exists:
         result = _finish_existing(spark, table, root, storage, state, target, registered, options)
     else:
-        result = _convert_files(spark, table, list_files(), root, storage, partition_types, target, options, listed)
+        result = _convert_files(spark, table, list_files(), root, storage, partition_types, target, options, listed())
     return replace(result, duration_seconds=round(time.monotonic() - started, 3))
 
 
@@ -169,6 +182,8 @@ def _convert_files(
             user_metadata=options.user_metadata,
             txn_id=txn_id,
             listed_at=listed.report_time if listed else None,
+            number_of_bytes=described.byte_count,
+            run_id=options.run_id,
         )
         with tempfile.TemporaryFile() as entry:
             write_actions(entry, (info, found.protocol, found.metadata))
@@ -183,9 +198,11 @@ def _convert_files(
     records.keep_source(table)
     if described.file_count > options.checkpoint_over_files:
         write_checkpoint(storage, root, 0)
+    notes = list(found.notes)
     if target is not None:
         records.keep_registration(target, options.region)
-        catalog.register(spark, target, root, schema.schema, columns, table.comment, options)
+        registration = catalog.register(spark, target, root, schema.schema, columns, table.comment, options)
+        notes += registration.notes
     return ConversionResult(
         source_table=table.qualified_name,
         target_table=target.name if target else "",
@@ -199,8 +216,10 @@ def _convert_files(
         delta_log_location=str(delta_log.log_folder(root)),
         version=0,
         user_metadata=options.user_metadata,
+        ours=True,
+        run_id=options.run_id,
         features=schema.features,
-        notes=[*found.notes, *conversion_notes(listed)],
+        notes=[*notes, *conversion_notes(listed)],
     )
 
 
@@ -218,9 +237,11 @@ def _finish_existing(
     logger.info("%s: %s", table.qualified_name, ALREADY_DELTA)
     notes = table_notes(table)
     made = False
+    verified: dict[str, int] = {}
     same_table = state.ours and state.catalog_table in (None, table.qualified_name)
     if same_table:
         records = Records(storage, root)
+        verified = records.verified()
         if table.format != "delta" and records.source() is None:
             records.keep_source(table)
         if state.version == 0 and not state.has_checkpoint and (state.file_count or 0) > options.checkpoint_over_files:
@@ -228,27 +249,35 @@ def _finish_existing(
         if target is not None and not registered:
             metadata = delta_log.read_metadata(storage, root)
             records.keep_registration(target, options.region)
-            made = catalog.register(
+            registration = catalog.register(
                 spark, target, root, metadata.schema, metadata.partition_columns, metadata.description, options
             )
+            made = registration.made
+            notes += registration.notes
             registered = True
     elif not registered:
         whose = f"as {state.catalog_table}" if state.ours else "by another writer"
         notes.append(f"Not registered: the log at {root} was made {whose}. Register it yourself if it is this table")
     elif state.ours:
         notes.append(f"The log at {root} was made as {state.catalog_table}, at the same location")
+    by_this_run = same_table and options.run_id is not None and state.run_id == options.run_id
+    status: Status = "converted" if by_this_run else "registered" if made else "already_delta"
     return ConversionResult(
         source_table=table.qualified_name,
         target_table=target.name if target and registered else "",
         success=True,
-        status="registered" if made else "already_delta",
+        status=status,
         file_count=state.file_count or 0,
         is_empty=same_table and state.version == 0 and state.file_count == 0,
+        byte_count=(state.byte_count or 0) if same_table else 0,
         location=str(root),
         delta_log_location=str(delta_log.log_folder(root)),
         version=state.version,
         user_metadata=state.user_metadata if same_table else None,
-        message=ALREADY_DELTA,
+        ours=same_table,
+        run_id=state.run_id if same_table else None,
+        verified=verified,
+        message=_BY_EARLIER_TRY if by_this_run else ALREADY_DELTA,
         notes=notes,
     )
 
@@ -270,14 +299,13 @@ def _discovered_target(
 
 
 def _failed(table: TableInfo, error: Exception, seconds: float) -> ConversionResult:
-    refused = isinstance(error, UnsupportedTableError)
     if not isinstance(error, HiveToDeltaError):
         logger.exception("%s: the conversion failed", table.qualified_name, exc_info=error)
     return ConversionResult(
         source_table=table.qualified_name,
         target_table="",
         success=False,
-        status="refused" if refused else "failed",
+        status="refused" if is_refusal(error) else "failed",
         location=redacted(table.location),
         error=str(error) or type(error).__name__,
         retryable=not isinstance(error, PermanentError),

@@ -23,6 +23,7 @@ from airflow_hive_to_delta.core.errors import (
     UnsupportedTableError,
 )
 from airflow_hive_to_delta.core.log_actions import (
+    OWN_FIELD,
     Metadata,
     action_line,
     add_action,
@@ -68,6 +69,9 @@ class LogState:
     file_count: int | None = None
     #: The text of the user's own that version 0 carries, where it is ours.
     user_metadata: str | None = None
+    #: The bytes of its files, and the run that converted it, where version 0 is ours and says so.
+    byte_count: int | None = None
+    run_id: str | None = None
 
 
 def build_add_action(
@@ -215,6 +219,7 @@ def log_state(storage: Storage, root: Location) -> LogState:
     info = commit_info_of(storage, commit_path(root, 0)) if 0 in files.commits else {}
     ours = info.get("operation") == "CONVERT" and is_ours(info)
     parameters = info["operationParameters"] if ours else {}
+    own = info.get(OWN_FIELD, {}) if ours else {}
     return LogState(
         exists=True,
         version=files.latest,
@@ -223,6 +228,8 @@ def log_state(storage: Storage, root: Location) -> LogState:
         catalog_table=parameters.get("catalogTable"),
         file_count=int(parameters["numFiles"]) if ours else None,
         user_metadata=info.get("userMetadata") if ours else None,
+        byte_count=own.get("numBytes"),
+        run_id=own.get("runId"),
     )
 
 

@@ -129,6 +129,20 @@ class UCDiscovery:
         return reachable and not _matches(place, [pattern for pattern in self.deny if pattern.endswith("*")])
 
 
+def describe_in_glue(table: TableInfo) -> TableInfo:
+    """A table of Glue as it is described there now."""
+    discovery = GlueDiscovery(table.database or "", region=table.region, catalog_id=table.catalog)
+    catalog: dict[str, Any] = {"CatalogId": table.catalog} if table.catalog else {}
+    with aws_call(f"Reading the table {table.qualified_name} from Glue"):
+        found = glue_client(table.region).get_table(DatabaseName=discovery.database, Name=table.name, **catalog)
+    return from_glue(found["Table"], discovery)
+
+
+def describe_in_spark(spark: SparkSession, table: TableInfo) -> TableInfo:
+    """A table of the session's catalogs as it is described there now."""
+    return from_spark(spark, table.catalog or "", table.database or "", table.name)
+
+
 # --- AWS Glue ---------------------------------------------------------------------------------------------------
 
 _SPARK = "spark.sql.sources."

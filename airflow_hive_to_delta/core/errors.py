@@ -64,6 +64,14 @@ class VerificationError(PermanentError):
         self.result = result
 
 
+def is_refusal(error: Exception) -> bool:
+    """Whether a table was looked at and cannot be converted as it is, in a plan and in a conversion alike.
+
+    All else is a failure: trying again may help, or the identity could not look.
+    """
+    return isinstance(error, PermanentError) and not isinstance(error, AccessDeniedError)
+
+
 #: By the name that an error found on an executor carries to the driver.
 KINDS: dict[str, type[HiveToDeltaError]] = {
     kind.__name__: kind

@@ -21,6 +21,8 @@ try:
     _VERSION = version(DISTRIBUTION)
 except PackageNotFoundError:  # a source tree on the path, as on a cluster that got the package as a zip
     _VERSION = "unknown"
+#: The field of a ``commitInfo`` that holds what only this package asks for.
+OWN_FIELD = "hiveToDelta"
 #: What the log calls a sync.
 SYNC = "STREAMING UPDATE"
 #: The parameter of an operation that has the time of the list of files that it was made from, in milliseconds since the
@@ -74,8 +76,13 @@ def commit_info(
     user_metadata: str | None = None,
     timestamp: int | None = None,
     listed_at: int | None = None,
+    number_of_bytes: int | None = None,
+    run_id: str | None = None,
 ) -> dict[str, Any]:
-    """The ``commitInfo`` of a conversion; the values of its parameters are JSON in strings (rule 7)."""
+    """The ``commitInfo`` of a conversion; the values of its parameters are JSON in strings (rule 7).
+
+    What only this package asks for is in a field of its own, which readers of Delta pass over.
+    """
     parameters = {
         "numFiles": str(number_of_files),
         "partitionedBy": json.dumps(list(partition_columns), separators=(",", ":")),
@@ -86,6 +93,10 @@ def commit_info(
         parameters["catalogTable"] = catalog_table
     if listed_at is not None:
         parameters[LISTED_AT] = str(listed_at)
+    own = {
+        **({} if number_of_bytes is None else {"numBytes": number_of_bytes}),
+        **({} if run_id is None else {"runId": run_id}),
+    }
     return {
         "commitInfo": {
             "timestamp": _now() if timestamp is None else timestamp,
@@ -95,6 +106,7 @@ def commit_info(
             "isBlindAppend": False,
             "operationMetrics": {"numConvertedFiles": str(number_of_files)},
             **({} if user_metadata is None else {"userMetadata": user_metadata}),
+            **({OWN_FIELD: own} if own else {}),
             "engineInfo": ENGINE_INFO,
             "txnId": txn_id,
         }

@@ -66,6 +66,9 @@ class TableInfo(_Document):
     account_id: str | None = None
     #: Other tables of the catalog whose location is below this one's, the first 100 of them: name and location.
     nested_tables: dict[str, str] = field(default_factory=dict)
+    #: Of a table that a task handed on to others: by which they know that nobody changed it by hand, and what was
+    #: chosen for it (:mod:`definitions`).
+    discovered: dict[str, Any] = field(default_factory=dict)
 
     @property
     def qualified_name(self) -> str:
@@ -162,6 +165,8 @@ class ConversionOptions(_Document):
     allowed_roots: list[str] = field(default_factory=list)
     #: Where a table with a target is registered: through Spark SQL, or in AWS Glue.
     register_in: Literal["sql", "glue"] = "sql"
+    #: Create the target's schema when it is missing, instead of refusing the table. Unset: with SQL, not in Glue.
+    create_schema: bool | None = None
     region: str | None = None
     #: The account that must own the buckets written to and read from (rule 54).
     expected_bucket_owner: str | None = None
@@ -169,6 +174,9 @@ class ConversionOptions(_Document):
     sse_kms_key_id: str | None = None
     #: A text of your own in the first commit, which ``DESCRIBE HISTORY`` shows as ``userMetadata``.
     user_metadata: str | None = None
+    #: The run that converts, kept in the first commit: by it a later try knows what an earlier one has converted. The
+    #: operators fill it in.
+    run_id: str | None = None
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
@@ -178,7 +186,7 @@ class ConversionOptions(_Document):
     @classmethod
     def _value(cls, name: str, value: Any) -> Any:
         kind = next((f.type for f in fields(cls) if f.name == name), "")
-        if kind == "bool" and isinstance(value, str):
+        if str(kind).startswith("bool") and isinstance(value, str):
             return {"true": True, "false": False}.get(value.lower(), value)
         if str(kind).startswith("int") and isinstance(value, str) and value.isdecimal():
             return int(value)
@@ -191,7 +199,8 @@ class ConversionOptions(_Document):
         for option in fields(self):
             value = getattr(self, option.name)
             # A text such as "False" would count as true, and give up a check that nobody meant to.
-            if option.type == "bool" and not isinstance(value, bool):
+            unset = option.type == "bool | None" and value is None
+            if str(option.type).startswith("bool") and not unset and not isinstance(value, bool):
                 raise ValueError(f"{option.name} is {value!r}, expected True or False")
             if option.type in ("int", "int | None") and value is not None and type(value) is not int:
                 raise ValueError(f"{option.name} is {value!r}, expected a whole number")
@@ -223,6 +232,12 @@ class ConversionResult(_Document):
     version: int | None = None
     #: What the first commit says as ``userMetadata``, where it is a conversion of this table.
     user_metadata: str | None = None
+    #: Whether the first commit is a conversion of this table by this package, in whichever run.
+    ours: bool = False
+    #: The run that wrote the first commit, where that says so.
+    run_id: str | None = None
+    #: The latest version that was verified, by level; empty: none was.
+    verified: dict[str, int] = field(default_factory=dict)
     #: Reader and writer features beyond the default protocol.
     features: list[str] = field(default_factory=list)
     #: What a reader of this table should know: absolute paths, widened types, columns left out.
@@ -349,6 +364,8 @@ class VerifyResult(_Document):
     #: What differs, the first of it: each with ``partition``, ``what``, ``original`` and ``delta``.
     mismatches: list[dict[str, Any]] = field(default_factory=list)
     mismatch_count: int = 0
+    #: Of one that differs: what was written after the compared version, where that may be all of the difference.
+    written_since: str | None = None
     notes: list[str] = field(default_factory=list)
     error: str | None = None
     retryable: bool | None = None

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.errors import (
-    AccessDeniedError,
     HiveToDeltaError,
     PermanentError,
     SchemaError,
+    is_refusal,
     spark_call,
 )
 from airflow_hive_to_delta.core.examine import (
@@ -178,7 +178,7 @@ def _refused(plan: TablePlan, error: Exception, conflicts: list[str]) -> TablePl
 
 def _not_convertible(table: TableInfo, error: Exception) -> TablePlan:
     plan = TablePlan(table.qualified_name, "failed", redacted(table.location))
-    if isinstance(error, PermanentError) and not isinstance(error, AccessDeniedError):
+    if is_refusal(error):
         return _refused(plan, error, [str(error)] if isinstance(error, SchemaError) else [])
     if not isinstance(error, HiveToDeltaError):
         logger.exception("%s: the plan failed", table.qualified_name, exc_info=error)

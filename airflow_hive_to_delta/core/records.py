@@ -7,6 +7,7 @@
 - ``rollback.json``: that a rollback has begun, and where it moves the log; ``rollback-….jsonl``: files that it moves.
 - ``columns/``, ``settled/``: columns that syncs have taken over; conflicts that people have decided about.
 - ``ledger/``: which files the log has ever held (:mod:`ledger`).
+- ``verified/``: versions that were compared with the Hive table and found equal, each by a level.
 
 A record is written once and never changed. What is read back is checked: anybody who may write to the table's folder
 can have changed it. Readers of Delta pass over the folder, as over any name in the log that they do not know.
@@ -19,7 +20,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalog import Target
@@ -29,6 +30,7 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.paths import Location
 
 if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.models import VerifyResult
     from airflow_hive_to_delta.core.snapshot import Snapshot
     from airflow_hive_to_delta.core.storage import Storage
 
@@ -64,7 +66,7 @@ class Records:
 
     def keep_source(self, table: TableInfo) -> None:
         """Keep what the Hive table was. The first to be kept stays."""
-        self.keep("source.json", table.without_other_properties().to_dict())
+        self.keep("source.json", replace(table.without_other_properties(), discovered={}).to_dict())
 
     def source(self) -> TableInfo | None:
         """The Hive table that was converted; None when no record of it was kept."""
@@ -153,6 +155,17 @@ class Records:
     def settled(self) -> list[str]:
         return sorted({key for document in self._all("settled", {"keys": _is_texts}) for key in document["keys"]})
 
+    def keep_verified(self, result: VerifyResult) -> None:
+        """Keep that a version was compared with the Hive table, and found equal."""
+        counts = {name: getattr(result, name) for name in ("file_count", "byte_count", "row_count")}
+        document = {"version": result.version, "level": result.level, **counts}
+        self.keep(f"verified/{result.version:020d}-{result.level}.json", document)
+
+    def verified(self) -> dict[str, int]:
+        """The latest version that was verified, by level. From the names of the records alone."""
+        found = filter(None, map(_VERIFIED.fullmatch, self._names("verified")))
+        return {match["level"]: int(match["version"]) for match in found}
+
     def _all(self, folder: str, expected: _Expected) -> list[dict[str, Any]]:
         documents = []
         for name in self._names(folder):
@@ -198,6 +211,7 @@ class Records:
         return found
 
 
+_VERIFIED = re.compile(r"(?P<version>\d{20})-(?P<level>\w+)\.json")
 _Expected = dict[str, Callable[[Any], bool]]
 _DEFINITION = re.compile(r"definition-(\d{1,9})\.json")
 

@@ -7,37 +7,29 @@ checksums of every column in every partition. All is compared on Spark: the driv
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
-from airflow_hive_to_delta.core.checksums import WHOLE_ROWS, added_up, checksums, united
+from airflow_hive_to_delta.core.comparison import Comparison
 from airflow_hive_to_delta.core.errors import (
+    AccessDeniedError,
     MissingError,
     PermanentError,
     UnsupportedTableError,
     VerificationError,
-    spark_call,
 )
-from airflow_hive_to_delta.core.examine import Examined, checked_root, examined, partition_types_of
+from airflow_hive_to_delta.core.examine import checked_root, examined, partition_types_of
 from airflow_hive_to_delta.core.ledger import ledger_of
 from airflow_hive_to_delta.core.listing import Listing, files_as_df
 from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo, VerifyLevel, VerifyResult
-from airflow_hive_to_delta.core.partitions import HIVE_NULL
-from airflow_hive_to_delta.core.schema import CHAR_VARCHAR, struct_of
-from airflow_hive_to_delta.core.schema_merge import TableSchema
-from airflow_hive_to_delta.core.snapshot import Snapshot, place_of, place_of_listed, snapshot_of, some
-from airflow_hive_to_delta.core.sql import sql_identifier
+from airflow_hive_to_delta.core.records import Records
+from airflow_hive_to_delta.core.snapshot import Snapshot, place_of_listed, snapshot_of, some
 from airflow_hive_to_delta.core.table import DeltaTableView
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import DataFrame, SparkSession
 
-#: Differences that a result tells; the rest are counted.
-MOST_MISMATCHES = 100
 _IN_MESSAGE = 5
 
 
@@ -47,14 +39,18 @@ def verify_table(
     listing: Listing,
     *,
     level: VerifyLevel = "counts",
-    version: int | None = None,
+    version: int | Literal["ours"] | None = None,
     options: ConversionOptions | None = None,
 ) -> VerifyResult:
     """Compare the Delta table at the table's location with the original, as the listing finds it now.
 
+    That they are equal is kept as a record beside the log, with the version and the level, where the table is a
+    conversion of this package. An identity that may not write there verifies all the same: the result then has a note.
+
     :param table: the Hive table, as discovery gives it.
     :param level: ``counts``, or ``full``, which reads all data of both sides.
-    :param version: the version of the Delta table; the latest when not given.
+    :param version: the version of the Delta table; the latest when not given; ``ours``: the latest before anybody
+        else than this package wrote to it.
     :param options: those that the table was converted with.
     :raises VerificationError: they differ. Its message says where, and its ``result`` has the numbers.
     """
@@ -67,21 +63,24 @@ def verify_table(
         raise UnsupportedTableError(
             f"{table.qualified_name} is a Delta table in its catalog, so there is no original to compare it with"
         )
-    view = DeltaTableView.for_path(spark, table.location, version=version, options=options)
+    asked = None if version == "ours" else version
+    view = DeltaTableView.for_path(spark, table.location, version=asked, options=options)
     if view.root != root:  # the location ends like a version, and the folder of that name has no log
         raise MissingError(f"{root} holds no Delta log. Convert the table first")
+    latest = view.snapshot if asked is None else snapshot_of(spark, view.storage, root)
+    if version == "ours" and (own := _last_of_ours(table, latest, level)) != latest.version:
+        view = DeltaTableView.for_path(spark, table.location, version=own, options=options)
     found_version = view.version
     # Of the footers only the rows and the columns are needed.
     read_by = options if options.stats == "scan" else replace(options, stats="none")
     files = files_as_df(spark, listing, table, options)
-    latest = view.snapshot if version is None else snapshot_of(spark, view.storage, root)
     written_by_others = not all(commit.ours for commit in latest.history)
     if written_by_others:
         files = _of_hive(files, latest)
     with examined(spark, table, files, root, partition_types_of(table, options), read_by) as original:
         # Spark would read what others have written into the table's folders as a part of it.
         through_catalog = table.source == "spark" and not written_by_others
-        comparison = _Comparison(spark, table, view, original, through_catalog, read_by)
+        comparison = Comparison(spark, table, view, original, through_catalog, read_by)
         result = VerifyResult(
             source_table=table.qualified_name,
             location=str(root),
@@ -90,255 +89,47 @@ def verify_table(
             version=found_version,
         )
         comparison.compare(result)
-    result.duration_seconds = round(time.monotonic() - started, 3)
     if result.mismatch_count:
         result.success, result.retryable = False, False
         result.error = _message(table, view, result)
-        raise VerificationError(result.error, result)
+    else:
+        _keep_verified(Records(view.storage, root), latest, result)
+    result.duration_seconds = round(time.monotonic() - started, 3)
+    if not result.success:
+        raise VerificationError(result.error or "", result)
     return result
 
 
-@dataclass
-class _Comparison:
-    """One original and one Delta table. In a DataFrame of both the original is ``here_…``, the Delta table ``there_…``.
-
-    A ``group`` is a partition: its values as texts in a JSON array, in the order of the partition columns.
-    """
-
-    spark: SparkSession
-    table: TableInfo
-    view: DeltaTableView
-    original: Examined
-    #: Whether Spark reads the original by its name, else by its files.
-    through_catalog: bool
-    options: ConversionOptions
-
-    def compare(self, result: VerifyResult) -> None:
-        """Fill in the result."""
-        keys = [key.lower() for key in self.table.partition_keys]
-        if keys != [column.lower() for column in self.view.partitioning]:
-            # Nothing else can be compared then.
-            _tell(result, "partition columns", ", ".join(self.table.partition_keys), ", ".join(self.view.partitioning))
-            return
-        alike = self._compare_columns(result)
-        self._compare_counts(result)
-        if result.level == "full":
-            self._compare_checksums(result, alike)
-
-    def _compare_columns(self, result: VerifyResult) -> list[str]:
-        """Tell which columns differ; the names of the others, in lower case."""
-        here, there = _types(self._original_schema), _types(self.view.schema)
-        for name in [*here, *(name for name in there if name not in here)]:
-            if here.get(name) != there.get(name):
-                _tell(result, f"type of the column {name}", here.get(name), there.get(name))
-        return [name for name in there if here.get(name) == there[name]]
-
-    def _compare_counts(self, result: VerifyResult) -> None:
-        from pyspark.sql import functions as F  # noqa: N812
-
-        def sided(files: DataFrame, *, here: bool) -> DataFrame:
-            side, other = ("here", "there") if here else ("there", "here")
-            one = files.selectExpr("*", f"1 AS {side}", f"0 AS {other}")
-            return one.withColumnRenamed("seconds", f"{side}_seconds")
-
-        listed, logged = sided(self._listed(), here=True), sided(self._logged(), here=False)
-        # A file without rows may be on one side alone (rule 41).
-        files = listed.unionByName(logged, allowMissingColumns=True).where("rows > 0")
-        files = files.groupBy("group", "key", "size", "rows").agg(
-            *(F.sum(side).alias(side) for side in ("here", "there")),
-            *(F.max(f"{side}_seconds").alias(f"{side}_seconds") for side in ("here", "there")),
-        )
-        shown = F.format_string("%s (%d bytes, %d rows)", "key", "size", "rows")
-        again = F.col("here_seconds") != F.col("there_seconds")
-        sums = {"files": F.lit(1), "bytes": F.col("size"), "rows": F.col("rows")}
-        partitions = files.groupBy("group").agg(
-            *(
-                F.sum(F.col(side) * each).alias(f"{side}_{what}")
-                for side in ("here", "there")
-                for what, each in sums.items()
-            ),
-            F.min(F.when(F.col("here") > F.col("there"), shown)).alias("here_file"),
-            F.min(F.when(F.col("here") < F.col("there"), shown)).alias("there_file"),
-            *(
-                F.min(
-                    F.when(again, F.concat("key", F.lit(" at "), F.timestamp_seconds(f"{side}_seconds").cast("string")))
-                ).alias(f"{side}_time")
-                for side in ("here", "there")
-            ),
-            F.count(F.when(again, 1)).alias("written_again"),
-        )
-        labels = {
-            **{what: what for what in (*sums, "file")},
-            **({"time": "file written"} if result.level == "full" else {}),
-        }
-        totals = self._tell_groups(
-            result,
-            partitions,
-            labels,
-            *(F.coalesce(F.sum(f"here_{what}"), F.lit(0)).alias(what) for what in sums),
-            F.count(F.when(F.col("here_files") > 0, 1)).alias("partitions"),
-            F.sum("written_again").alias("written_again"),
-            F.min("here_time").alias("first_again"),
-        )
-        result.file_count, result.byte_count, result.row_count = totals.files, totals.bytes, totals.rows
-        result.partition_count = totals.partitions if self.view.partitioning else 0
-        if not (totals.files or result.mismatch_count):
-            result.is_empty = True
-            result.notes.append(
-                "There was nothing to compare: neither the original nor the Delta table has a row. It is an empty "
-                "table, or its location is wrong"
-            )
-        if totals.written_again and result.level == "counts":
-            result.notes.append(
-                f"{totals.written_again} files were written again since they came into the log, with as many bytes and "
-                f"rows ({totals.first_again}). If their contents changed, the log's statistics are wrong: call "
-                "sync_table"
-            )
-
-    def _compare_checksums(self, result: VerifyResult, columns: Sequence[str]) -> None:
-        from pyspark.sql import functions as F  # noqa: N812
-
-        data = [column for column in columns if column not in {key.lower() for key in self.view.partitioning}]
-        with spark_call(f"Reading the original of {result.source_table}"):
-            here = self._original_checksums(data)
-        there = self._checksums(self.view.to_df(), data)
-        sums = [name for name in there.columns if name.startswith("sum_")]
-
-        def sided(side: str, frame: DataFrame) -> DataFrame:
-            return frame.withColumnsRenamed({name: f"{side}_{name}" for name in ("rows", *sums)})
-
-        both = sided("here", here).join(sided("there", there), "group", "full_outer")
-        # Of a partition that one side does not have, that much is enough.
-        whole = F.col("here_rows").isNotNull() & F.col("there_rows").isNotNull()
-        both = both.select(
-            "group",
-            *(F.coalesce(f"{side}_rows", F.lit(0)).alias(f"{side}_rows") for side in ("here", "there")),
-            *(
-                F.when(whole, F.col(f"{side}_{name}")).alias(f"{side}_{name}")
-                for side in ("here", "there")
-                for name in sums
-            ),
-        )
-        labels = [*(f"checksum of the column {name}" for name in data), f"checksum of {WHOLE_ROWS}"]
-        self._tell_groups(result, both, {"rows": "rows read", **dict(zip(sums, labels, strict=True))})
-
-    def _listed(self) -> DataFrame:
-        """The files of the original, their rows from the footers, or counted by Spark."""
-        described = self.original.files
-        frame = described.frame
-        if described.scanned and described.file_count:
-            frame, _ = described.with_statistics(self.spark, TableSchema(struct_of([])), [], self.options)
-        rows = "coalesce(rows, 0) AS rows"
-        return self._in_groups(frame).selectExpr("group", "key", "size", rows, _SECONDS)
-
-    def _in_groups(self, described: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
-
-        given = F.from_json("partition_values", "map<string,string>")
-        values = [given.getItem(key) for key in self.table.partition_keys]
-        return self._grouped(described, values).withColumn("key", place_of_listed())
-
-    def _logged(self) -> DataFrame:
-        """The live files of the log, without the rows that deletion vectors hide."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        files = self.view.files
-        with spark_call(f"Reading the files of {self.view.root}"):
-            all_known = files.where("rows IS NULL").isEmpty()
-        if not all_known:
-            data = self.view.to_df()
-            path = data.metadataColumn("_metadata").getField("file_path")
-            counted = data.groupBy(path.alias("path")).agg(F.count(F.lit(1)).alias("counted"))
-            counted = counted.select(place_of(self.view.root)("path").alias("key"), "counted")
-            files = files.join(counted, "key", "left").withColumn("rows", F.coalesce("rows", "counted", F.lit(0)))
-        physical = {field.name: field.metadata.get(_PHYSICAL_NAME, field.name) for field in self.view.schema}
-        values = [F.col("partition_values").getItem(physical[column]) for column in self.view.partitioning]
-        rows = "rows - coalesce(deletion_vector.cardinality, 0) AS rows"
-        return self._grouped(files, values).selectExpr("group", "key", "size", rows, _SECONDS)
-
-    def _original_checksums(self, columns: Sequence[str]) -> DataFrame:
-        from pyspark.sql import functions as F  # noqa: N812
-
-        if self.through_catalog:
-            parts = (self.table.catalog, self.table.database, self.table.name)
-            name = sql_identifier(*(part for part in parts if part))
-            self.spark.sql(f"REFRESH TABLE {name}")  # the session may remember files of an earlier day
-            return self._checksums(self.spark.table(name), columns)
-        # By file first, so that a file's partition is joined to its sums and not to its rows.
-        schema = _as_in_files(self._original_schema, self.table.partition_keys)
-        by_file = []
-        for data in self.original.files.read(self.spark, schema, self.options):
-            path = data.metadataColumn("_metadata").getField("file_path")
-            by_file.append(checksums(data, path, _spelt(data, columns)))
-        if not by_file:
-            nothing = self.spark.createDataFrame([], schema)
-            return checksums(nothing, F.lit(""), _spelt(nothing, columns))
-        files = united(by_file).withColumn("key", place_of(self.view.root)("group")).drop("group")
-        return added_up(files.join(self._in_groups(self.original.files.frame).select("key", "group"), "key"))
-
-    def _checksums(self, data: DataFrame, columns: Sequence[str]) -> DataFrame:
-        """Of a table as Spark reads it, with typed partition columns."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        texts = [F.col(sql_identifier(name)).cast("string") for name in _spelt(data, self.view.partitioning)]
-        return checksums(data, _group(texts), _spelt(data, columns))
-
-    def _grouped(self, files: DataFrame, values: Sequence[Column]) -> DataFrame:
-        """Files with the ``group`` of their partition values, given as texts: to an int column ``01`` is ``1``."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        types = [self.view.schema[column].dataType.simpleString() for column in self.view.partitioning]
-        raw = [f"partition_value_{number}" for number in range(len(types))]
-        frame = files.withColumns(dict(zip(raw, values, strict=True)))
-        typed = [
-            F.expr(f"coalesce(cast(try_cast({name} AS {kind}) AS string), {name})")
-            for name, kind in zip(raw, types, strict=True)
-        ]
-        return frame.withColumn("group", _group(typed)).drop(*raw)
-
-    @property
-    def _original_schema(self) -> StructType:
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(self.original.schema.schema)
-
-    def _tell_groups(self, result: VerifyResult, groups: DataFrame, labels: Mapping[str, str], *totals: Column) -> Row:
-        """Count what differs between ``here_…`` and ``there_…``, and tell the first of it; the totals asked for."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        differ = [~F.col(f"here_{name}").eqNullSafe(F.col(f"there_{name}")) for name in labels]
-        groups = groups.withColumn("differences", sum((each.cast("int") for each in differ), F.lit(0)))
-        with spark_call(f"Comparing {result.source_table} with its Delta table"):
-            (found,) = groups.agg(F.coalesce(F.sum("differences"), F.lit(0)).alias("differences"), *totals).collect()
-            first = groups.where("differences > 0").orderBy("group").limit(MOST_MISMATCHES)
-            rows = first.collect() if found.differences else []
-        for row in rows:
-            partition = _partition_name(row.group, self.view.partitioning)
-            for name, what in labels.items():
-                here, there = row[f"here_{name}"], row[f"there_{name}"]
-                if here != there:
-                    _tell(result, what, _plain(here), _plain(there), partition, counted=False)
-        result.mismatch_count += found.differences
-        return found
+def _last_of_ours(table: TableInfo, latest: Snapshot, level: VerifyLevel) -> int:
+    """The latest version before anybody else wrote to the table."""
+    others = [commit for commit in latest.history if not commit.ours]
+    if not others:
+        return latest.version
+    first = others[-1]
+    if first.version - 1 in latest.segment.times:
+        return first.version - 1
+    since = f"version {first.version} ({first.operation}) of another writer"
+    message = (
+        f"{table.qualified_name} cannot be verified any more: the log at {latest.root} has {since}, and no version "
+        "before it is left to compare with the original"
+    )
+    result = VerifyResult(table.qualified_name, str(latest.root), level, success=False, version=latest.version)
+    raise VerificationError(message, replace(result, error=message, retryable=False, written_since=since))
 
 
-# When a file was written; null when nobody knows. In seconds, for not every listing of a storage knows it better.
-_SECONDS = "nullif(modification_time, 0) div 1000 AS seconds"
-_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+def _keep_verified(records: Records, latest: Snapshot, result: VerifyResult) -> None:
+    if not records.is_ours(latest):
+        return
+    try:
+        records.keep_verified(result)
+    except AccessDeniedError as error:
+        result.notes.append(f"That it was verified could not be kept beside its log: {error}")
 
 
 def _of_hive(files: DataFrame, latest: Snapshot) -> DataFrame:
     """Listed files without those that Delta wrote: they may lie in the same folders."""
     deltas = ledger_of(latest).files().where("delta AND hive IS NULL").select("key")
     return files.withColumn("key", place_of_listed()).join(deltas, "key", "left_anti").drop("key")
-
-
-def _tell(
-    result: VerifyResult, what: str, here: object, there: object, partition: str | None = None, *, counted: bool = True
-) -> None:
-    if len(result.mismatches) < MOST_MISMATCHES:
-        result.mismatches.append({"partition": partition, "what": what, "original": here, "delta": there})
-    result.mismatch_count += counted
 
 
 def _message(table: TableInfo, view: DeltaTableView, result: VerifyResult) -> str:
@@ -364,45 +155,3 @@ def _advice(view: DeltaTableView) -> str:
     before = others[0].version - 1
     earlier = f"; pass version={before} to verify it as it was before them" if before >= 0 else ""
     return f"Others than this package wrote to the Delta table, in the versions {written}{earlier}"
-
-
-def _types(schema: StructType) -> dict[str, str]:
-    return {field.name.lower(): field.dataType.simpleString().lower() for field in schema}
-
-
-def _as_in_files(schema: StructType, partition_keys: Sequence[str]) -> StructType:
-    """The data columns of a table as its files have them. The length of a ``char`` is kept: Spark pads by it."""
-    from pyspark.sql.types import StructField, StructType
-
-    keys = {key.lower() for key in partition_keys}
-    fields = [field for field in schema if field.name.lower() not in keys]
-    return StructType(
-        [
-            StructField(
-                field.name, field.dataType, metadata={k: v for k, v in field.metadata.items() if k == CHAR_VARCHAR}
-            )
-            for field in fields
-        ]
-    )
-
-
-def _group(texts: Sequence[Column]) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.to_json(F.array(*texts)) if texts else F.lit("[]")
-
-
-def _partition_name(group: str, columns: Sequence[str]) -> str | None:
-    """For people: ``year=2024/month=01``."""
-    values = [HIVE_NULL if value is None else value for value in json.loads(group)]
-    return "/".join(f"{key}={value}" for key, value in zip(columns, values, strict=True)) or None
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, (int, str)) else str(value)
-
-
-def _spelt(data: DataFrame, columns: Iterable[str]) -> list[str]:
-    """The columns as the DataFrame spells them."""
-    names = {name.lower(): name for name in data.columns}
-    return [names[column.lower()] for column in columns]

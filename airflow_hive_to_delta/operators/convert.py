@@ -15,21 +15,26 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
+#: The statuses of tables that this run, in whichever try, has changed.
+_CHANGED = ("converted", "registered")
+
+
 class ConvertTableOperator(WritesAssets):
     """Turns one Hive table, or each table of a batch, into a Delta table in place, by a Spark job on an engine.
 
     Returns the :class:`ConversionResult` of each table as a dict. Running it again is safe: a table that is Delta
     already is a success that changes nothing. An error that trying again cannot help fails the task at once, any other
-    leaves it to its retries. Every converted table is an asset with its location as its URI, so that
-    ``schedule=[Asset("s3://bucket/orders")]`` or ``schedule=[AssetAlias("hive_to_delta")]`` waits for it.
+    leaves it to its retries. Every table that this run has converted or registered is an asset with its location as its
+    URI, so that ``schedule=[Asset("s3://bucket/orders")]`` or ``schedule=[AssetAlias("hive_to_delta")]`` waits for it.
+    One that was a Delta table before is no event.
 
     :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
     :param files: what :class:`ListFilesOperator` returned for it; neither is its text.
     :param target_catalog: the catalog to register the table in. (templated)
     :param target_schema: the schema, or a mapping of database to schema. Neither catalog nor schema: the table is
         written and not registered. (templated)
-    :param options: :class:`ConversionOptions`, or a dict of them. Their ``user_metadata`` is ``dag_id/run_id`` unless
-        it is given: by it a later try knows what an earlier one has converted. (templated)
+    :param options: :class:`ConversionOptions`, or a dict of them. Their ``run_id`` is ``dag_id/run_id``: by it a later
+        try knows what an earlier one has converted; ``user_metadata`` is the same unless it is given. (templated)
     :param max_workers: tables of a batch that are converted side by side.
     :param asset_alias: the alias that the assets of converted tables belong to; None: there are no assets. With
         ``partial``, pass ``outlets=[AssetAlias(…)]`` too: Airflow shows a mapped task's outlets before it is made.
@@ -57,22 +62,26 @@ class ConvertTableOperator(WritesAssets):
         self._this_run = f"{run.dag_id}/{run.run_id}"
         return {
             **super().arguments(context, tables),
-            "options": {**self.options, "user_metadata": self.options["user_metadata"] or self._this_run},
+            "options": {
+                **self.options,
+                "user_metadata": self.options["user_metadata"] or self._this_run,
+                "run_id": self._this_run,
+            },
             "target_catalog": self.target_catalog,
             "target_schemas": [schema_for(table, self.target_schema) for table in tables],
         }
 
     def outcome(self, result: Result) -> TableOutcome:
         outcome = super().outcome(result)
-        by_this_run = result["user_metadata"] == self._this_run and not self.is_of_another_list(result)
-        if result["success"] and (result["status"] == "converted" or by_this_run):
+        by_this_run = result["run_id"] == self._this_run and not self.is_of_another_list(result)
+        if result["success"] and by_this_run:
             # Not the latest: others may have written since an earlier try.
             outcome.written_version = 0
         return outcome
 
     def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:
         made = [(table, ConversionResult.from_dict(result)) for table, result in results]
-        self._converted = [(table, result) for table, result in made if result.success]
+        self._converted = [(table, result) for table, result in made if result.status in _CHANGED]
         for _, result in self._converted:
             self.add_asset(context, result.to_dict())
 

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator, conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_hive_to_delta.core.definitions import mark_discovered
 from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
 from airflow_hive_to_delta.core.target_names import same_target, tables_by_target, target_key, with_target_names
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.tables import Options, Table, check_count, check_names, failure, options_dict
-from airflow_hive_to_delta.report import TableOutcome
+from airflow_hive_to_delta.report import TableOutcome, redacted_text
+from airflow_hive_to_delta.staging import RunFolder, check_root
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 #: The XCom with the tables that are not handed on, as outcomes with their reasons.
 LEFT_OUT = "left_out"
+
+#: The XCom with the databases and patterns that found nothing.
+UNMATCHED = "unmatched"
+#: What a discovery must find: a table that goes on; any table, even if all are left out; or nothing.
+AtLeastOne = bool | Literal["found"]
 
 #: Takes a discovered table and returns it, changed or not; None leaves it out.
 Choose = Callable[[Table], Table | None]
@@ -45,21 +52,29 @@ class _HandsOn:
     """What discovering operators share: which tables go on, under which names, in which batches."""
 
     log: Any
+    aws_conn_id: str | None
+    region_name: str | None
+    staging: str | None
+    staging_conn_id: str | None
 
     def choose_by(
         self,
+        target_catalog: str | None,
         target_schema: TargetSchema,
         choose: Choose | None,
         batch_size: int | None,
         options: Options,
         leave_out_delta: bool,
-        at_least_one: bool,
+        at_least_one: AtLeastOne,
     ) -> None:
         if choose is not None and not callable(choose):
             raise TypeError(f"choose is {choose!r}, expected a function of one table")
         check_count("batch_size", batch_size, least=1, optional=True)
+        if at_least_one not in (True, False, "found"):
+            raise ValueError(f"at_least_one is {at_least_one!r}, expected True, False or 'found'")
         if not (target_schema is None or isinstance(target_schema, (str, Mapping))):
             raise TypeError(f"target_schema is {target_schema!r}, expected a name, or a mapping of database to name")
+        self.target_catalog = target_catalog
         self.target_schema = target_schema
         self.choose = choose
         self.batch_size = batch_size
@@ -67,11 +82,51 @@ class _HandsOn:
         self.leave_out_delta = leave_out_delta
         self.at_least_one = at_least_one
 
-    def hand_on(self, context: Context, found: Sequence[TableInfo], wanted: str) -> list[Any]:
+    def check_staging(self, context: Context) -> None:
+        """Fail, before anything is written anywhere, when the staging root cannot be written to."""
+        if self.staging is None:
+            return
+        folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id)
+        place = folder.file("probe")
+        try:
+            place.write_text("written to see whether it can be")
+            place.unlink()
+        except Exception as error:
+            message = (
+                f"The staging root {self.staging} cannot be written to: {type(error).__name__}: {error}. Nothing was "
+                "converted. Correct it, create its bucket or folder, or give this identity access"
+            )
+            permanent = isinstance(error, (FileNotFoundError, PermissionError, ValueError))
+            raise (AirflowFailException if permanent else AirflowException)(redacted_text(message)) from error
+
+    def check_target(self, tables: Sequence[TableInfo]) -> None:
+        """Fail when Glue has not the databases that the tables go into. What only Spark knows, the jobs look at."""
+        options = ConversionOptions.from_dict(self.options)
+        schemas = sorted({schema.lower() for table in tables if (schema := schema_for(table, self.target_schema))})
+        if options.register_in != "glue" or not schemas:
+            return
+        from airflow_hive_to_delta.core.catalog import creates_schema, has_glue_database, missing_schema
+        from airflow_hive_to_delta.core.errors import HiveToDeltaError
+
+        if creates_schema(options):
+            return
+        with aws_clients(self.aws_conn_id, self.region_name):
+            try:
+                missing = [name for name in schemas if not has_glue_database(self.target_catalog, name, options)]
+                if missing:
+                    raise AirflowFailException(missing_schema(self.target_catalog, ", ".join(missing), "glue", options))
+            except HiveToDeltaError as error:
+                raise failure(error) from error
+
+    def hand_on(self, context: Context, found: Sequence[TableInfo], wanted: str, unmatched: Sequence[str]) -> list[Any]:
         """The convertible tables, or batches of them, in a stable order; pushes what is left out.
 
-        ``wanted`` says which tables were looked for.
+        :param wanted: says which tables were looked for.
+        :param unmatched: the databases and patterns of it that found nothing.
         """
+        for name in unmatched:
+            self.log.warning("Nothing was found by %s", name)
+        context["ti"].xcom_push(UNMATCHED, list(unmatched))
         left_out: list[TableOutcome] = []
         tables: list[TableInfo] = []
         options = ConversionOptions.from_dict(self.options)
@@ -84,8 +139,9 @@ class _HandsOn:
             self.log.info("Left out %s: %s: %s", outcome.table, outcome.status, outcome.error)
         self.log.info("%d tables go on, %d are left out", len(tables), len(left_out))
         context["ti"].xcom_push(LEFT_OUT, [outcome.to_dict() for outcome in left_out])
-        if self.at_least_one and not tables:
-            raise AirflowFailException(_none_goes_on(wanted, left_out))
+        self.check_target(tables)
+        if not found if self.at_least_one == "found" else self.at_least_one and not tables:
+            raise AirflowFailException(_none_goes_on(wanted, left_out, unmatched))
         documents = [table.without_other_properties().to_dict() for table in tables]
         size = self.batch_size
         items = [documents[i : i + size] for i in range(0, len(documents), size)] if size else documents
@@ -94,14 +150,14 @@ class _HandsOn:
 
     def _chosen(self, found: Sequence[TableInfo], left_out: list[TableOutcome]) -> list[TableInfo]:
         if self.choose is None:
-            return list(found)
+            return [mark_discovered(table) for table in found]
         chosen = []
         for table in found:
             answer = self.choose(table.to_dict())
             if answer is None:
                 left_out.append(TableOutcome(table.qualified_name, "skipped", error="Left out by choose"))
             elif isinstance(answer, Mapping):
-                chosen.append(TableInfo.from_dict(dict(answer)))
+                chosen.append(mark_discovered(TableInfo.from_dict(dict(answer)), table))
             else:
                 raise AirflowFailException(
                     f"choose returned {answer!r:.200} for {table.qualified_name}, expected the table as a dict, or None"
@@ -156,18 +212,24 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
     :param aws_conn_id: the AWS connection; None: boto3's own way to credentials. (templated)
     :param region_name: the region of the Glue catalog, when the connection names none. (templated)
     :param catalog_id: the account of the Glue catalog, when it is not the connection's own. (templated)
+    :param target_catalog: the catalog that the tables will be registered in. (templated)
     :param target_schema: where the tables will go, one schema or one for each database: two tables that would get
-        the same name there are told apart. (templated)
+        the same name there are told apart, and a database that Glue should have and has not fails the task. (templated)
+    :param staging: the staging root of the tasks that follow: that it can be written to is tried out first, before
+        anything is converted. (templated)
+    :param staging_conn_id: the connection of the staging root; ``aws_conn_id`` for one on S3. (templated)
     :param choose: a function that takes a table as a dict and returns it, with another ``target_table_name`` for
         example, or None to leave it out.
     :param batch_size: hand over lists of this many tables, each for one task, instead of single tables.
     :param options: :class:`ConversionOptions`, which say what is convertible. (templated)
     :param leave_out_delta: leave out what is a Delta table in Glue already, for tasks that need a Hive table.
-    :param at_least_one: fail when no table goes on, for a DAG that is triggered with the name of one.
+    :param at_least_one: True: fail when no table goes on, for a DAG that is triggered with the name of one; ``found``:
+        when none was found at all. A database or pattern that finds nothing is named in the log and in the report.
     """
 
     template_fields: Sequence[str] = (
-        *("databases", "include", "exclude", "aws_conn_id", "region_name", "catalog_id", "target_schema", "options"),
+        *("databases", "include", "exclude", "aws_conn_id", "region_name", "catalog_id", "options"),
+        *("target_catalog", "target_schema", "staging", "staging_conn_id"),
     )
     ui_color = "#e8f0fe"
 
@@ -178,17 +240,23 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         include: str | Sequence[str] = "*",
         exclude: str | Sequence[str] = (),
         catalog_id: str | None = None,
+        target_catalog: str | None = None,
         target_schema: TargetSchema = None,
         choose: Choose | None = None,
         batch_size: int | None = None,
         options: Options = None,
         leave_out_delta: bool = False,
-        at_least_one: bool = False,
+        at_least_one: AtLeastOne = False,
         aws_conn_id: str | None = "aws_default",
         region_name: str | None = None,
+        staging: str | None = None,
+        staging_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_root(staging)
+        self.staging = staging
+        self.staging_conn_id = staging_conn_id
         for argument, given in (("databases", databases), ("include", include)):
             check_names(argument, given)
         check_names("exclude", exclude, empty=True)
@@ -200,13 +268,14 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         self.include = include
         self.exclude = exclude
         self.catalog_id = catalog_id
-        self.choose_by(target_schema, choose, batch_size, options, leave_out_delta, at_least_one)
+        self.choose_by(target_catalog, target_schema, choose, batch_size, options, leave_out_delta, at_least_one)
 
     def execute(self, context: Context) -> list[Any]:
         from airflow_hive_to_delta.core.discovery import GlueDiscovery
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
         from airflow_hive_to_delta.core.nested_tables import mark_nested_tables
 
+        self.check_staging(context)
         found: list[TableInfo] = []
         with aws_clients(self.aws_conn_id, self.region_name):
             for database in sorted(set(_several(self.databases))):
@@ -218,15 +287,16 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
                     raise failure(error) from error
         mark_nested_tables(found)  # across databases, too
         wanted = f"include={self.include!r} and exclude={self.exclude!r} in the Glue database(s) "
-        return self.hand_on(context, found, wanted + ", ".join(_several(self.databases)))
+        databases = {(table.database or "").lower() for table in found}
+        unmatched = [
+            *(f"the database {name}" for name in _several(self.databases) if name.lower() not in databases),
+            *(f"include={p!r}" for p in _several(self.include) if not any(_matches(t, p) for t in found)),
+        ]
+        return self.hand_on(context, found, wanted + ", ".join(_several(self.databases)), unmatched)
 
     def _wants(self, table: TableInfo) -> bool:
-        names = (table.name.lower(), f"{table.database}.{table.name}".lower())
-
-        def matches(patterns: str | Sequence[str]) -> bool:
-            return any(fnmatchcase(names["." in pattern], pattern.lower()) for pattern in _several(patterns))
-
-        return matches(self.include) and not matches(self.exclude)
+        included = any(_matches(table, pattern) for pattern in _several(self.include))
+        return included and not any(_matches(table, pattern) for pattern in _several(self.exclude))
 
 
 class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
@@ -241,7 +311,10 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
     The other parameters are those of :class:`GlueDiscoverOperator`.
     """
 
-    template_fields: Sequence[str] = ("allow", "deny", "target_schema", "options", *SparkJobOperator.template_fields)
+    template_fields: Sequence[str] = (
+        *("allow", "deny", "target_catalog", "target_schema", "options"),
+        *SparkJobOperator.template_fields,
+    )
     ui_color = "#e8f0fe"
 
     def __init__(
@@ -249,12 +322,13 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
         *,
         allow: str | Sequence[str],
         deny: str | Sequence[str] = ("*.information_schema.*",),
+        target_catalog: str | None = None,
         target_schema: TargetSchema = None,
         choose: Choose | None = None,
         batch_size: int | None = None,
         options: Options = None,
         leave_out_delta: bool = False,
-        at_least_one: bool = False,
+        at_least_one: AtLeastOne = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -262,16 +336,19 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
         check_names("deny", deny, empty=True)
         self.allow = allow
         self.deny = deny
-        self.choose_by(target_schema, choose, batch_size, options, leave_out_delta, at_least_one)
+        self.choose_by(target_catalog, target_schema, choose, batch_size, options, leave_out_delta, at_least_one)
 
     def execute(self, context: Context) -> list[Any]:
+        self.check_staging(context)
         arguments = {"allow": _several(self.allow), "deny": _several(self.deny)}
         try:
             result = self.run_job(JobRequest("discover", arguments, "Discover tables"), context)
         except JobError as error:
             raise failure(error) from error
         found = [TableInfo.from_dict(table) for table in result["tables"]]
-        return self.hand_on(context, found, f"allow={self.allow!r} and deny={self.deny!r}")
+        names = [table.qualified_name.lower() for table in found]
+        unmatched = [f"allow={p!r}" for p in _several(self.allow) if not any(fnmatchcase(n, p.lower()) for n in names)]
+        return self.hand_on(context, found, f"allow={self.allow!r} and deny={self.deny!r}", unmatched)
 
 
 def check_schemas(schemas: Mapping[str, str], databases: str | Sequence[str]) -> None:
@@ -280,9 +357,15 @@ def check_schemas(schemas: Mapping[str, str], databases: str | Sequence[str]) ->
         raise ValueError(f"target_schema has no schema for {', '.join(missing)}, only for {', '.join(schemas)}")
 
 
-def _none_goes_on(wanted: str, left_out: Sequence[TableOutcome]) -> str:
+def _matches(table: TableInfo, pattern: str) -> bool:
+    name = f"{table.database}.{table.name}" if "." in pattern else table.name
+    return fnmatchcase(name.lower(), pattern.lower())
+
+
+def _none_goes_on(wanted: str, left_out: Sequence[TableOutcome], unmatched: Sequence[str]) -> str:
     if not left_out:
-        return f"No table was found by {wanted}, expected at least one. Check the names"
+        nothing = f": nothing by {', nothing by '.join(unmatched)}" if unmatched else ""
+        return f"No table was found by {wanted}, expected at least one{nothing}. Check the names"
     first = "; ".join(f"{outcome.table} is {outcome.status}: {outcome.error}" for outcome in left_out[:10])
     more = f"; and {len(left_out) - 10} more" if len(left_out) > 10 else ""
     return f"Every table that was found by {wanted} is left out, expected at least one to go on. {first}{more}"

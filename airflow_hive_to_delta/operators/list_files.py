@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.manifests import INLINE_LIMIT, FileList, first_of, list_error, too_many, write_manifest
+from airflow_hive_to_delta.operators.definitions import current_definitions
 from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator, TableOperator
 from airflow_hive_to_delta.operators.tables import (
@@ -18,7 +19,8 @@ from airflow_hive_to_delta.operators.tables import (
     tell,
 )
 from airflow_hive_to_delta.report import TableOutcome
-from airflow_hive_to_delta.staging import RunFolder, address, safe_name
+from airflow_hive_to_delta.safe_names import safe_name
+from airflow_hive_to_delta.staging import RunFolder, address
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,6 +79,7 @@ class ListsFiles(SparkJobOperator):
         self, context: Context, tables: Sequence[TableInfo], *, inline_limit: int
     ) -> Iterator[dict[str, Any]]:
         """The file list of each table, or its error, from this task. ``inline_limit`` is for each of them."""
+        from airflow_hive_to_delta.core.definitions import place_digest
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
         from airflow_hive_to_delta.core.list_age import now
         from airflow_hive_to_delta.core.listing import S3Listing, log_version
@@ -91,10 +94,11 @@ class ListsFiles(SparkJobOperator):
                     began, version = now(), log_version(table, options)  # so that neither is ever too new
                     files = self._list(name, listing.list_batches(table, options), folder)
                     files.log_version, files.listed_at = version, began
+                    files.listing, files.listed_for = self.listing_document(), place_digest(table)
                 except Exception as error:
                     if not isinstance(error, HiveToDeltaError):
                         self.log.exception("%s: listing its files failed", name)
-                    yield list_error(name, error)
+                    yield list_error(name, error, self.listing_document())
                     continue
                 self.log.info("%s: %d files, %d bytes", name, files.file_count, files.byte_count)
                 yield files.to_dict()
@@ -116,7 +120,8 @@ class ListsFiles(SparkJobOperator):
         try:
             return list(self.run_job(request, context)["lists"])
         except JobError as error:
-            return [{"table": name, "error": str(error), "retryable": error.retryable} for name in names]
+            failed = {"error": str(error), "retryable": error.retryable, "listing": arguments["listing"]}
+            return [{"table": name, **failed} for name in names]
 
     def _begin(self, context: Context, inline_limit: int) -> RunFolder | None:
         self._limit = inline_limit
@@ -150,7 +155,8 @@ class ListFilesOperator(ListsFiles, TableOperator):
     """Lists the files of one table, or of each table of a batch.
 
     Returns, for each table, where its list is, how many files it has and how many bytes: the list itself while it is
-    short, else the address of a manifest under the staging root.
+    short, else the address of a manifest under the staging root. A table that was discovered is listed by the
+    definition that its catalog has now.
 
     :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
     :param listing: ``s3`` lists with boto3 from this task; ``spark`` lists on the engine, with Spark's own identity, on
@@ -171,14 +177,17 @@ class ListFilesOperator(ListsFiles, TableOperator):
         self.inline_limit = inline_limit
 
     def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:
-        lists = self.list_on_engine if self.lists_on_engine(tables) else self.list_here
-        listed = list(lists(context, tables, inline_limit=self.inline_limit // len(tables)))
+        known = current_definitions(tables, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+        lists = self.list_on_engine if self.lists_on_engine(known.tables) else self.list_here
+        limit = self.inline_limit // len(tables)
+        listed = list(lists(context, known.tables, inline_limit=limit)) if known.tables else []
+        listed += [list_error(name, error, self.listing_document()) for name, error in known.errors.items()]
         outcomes = [TableOutcome.of_error(e["table"], e["error"], e["retryable"]) for e in listed if "error" in e]
         # Of a batch the good tables go on; but first every table has its tries.
         hopeless = len(outcomes) == len(listed)
         if outcomes and (hopeless or (any(o.retryable for o in outcomes) and has_tries_left(context))):
             fail(context, outcomes)
-        tell(context, outcomes)
+        tell(context, outcomes, goes_on=True)
         for outcome in outcomes:
             self.log.error("%s: %s", outcome.table, outcome.error)
         return listed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
@@ -12,7 +13,15 @@ from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.operators.list_files import ListsFiles
 from airflow_hive_to_delta.operators.report import ReportLink, about, elapsed, flat, publish
-from airflow_hive_to_delta.operators.tables import Options, Table, check_count, failure, has_tries_left, options_dict
+from airflow_hive_to_delta.operators.tables import (
+    Options,
+    Table,
+    as_failed,
+    check_count,
+    failure,
+    has_tries_left,
+    options_dict,
+)
 from airflow_hive_to_delta.report import TableOutcome, build_report
 from airflow_hive_to_delta.staging import RunFolder
 
@@ -20,13 +29,22 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
 
+def _as_the_run_says(outcome: TableOutcome) -> TableOutcome:
+    """What discovery leaves out is refused; for what it hands on and cannot be converted, a run fails."""
+    failed = as_failed(outcome)
+    return failed if failed.status != "failed" else replace(failed, advice=_ADVICE)
+
+
+_ADVICE = "A migration fails for this table. Fix what the error names, or exclude the table; then plan again."
+
+
 class PlanMigrationOperator(ListsFiles):
     """Says what a migration would do with every table, by reading alone: nothing is written but the plan.
 
-    One task for all tables. The plan says of each whether it can be converted, was already, or is refused and what to
-    do about it; its files, bytes and partitions; where catalog and files do not fit together; and which readers will
-    not be able to read the Delta table. It is written as JSON and as one HTML page into the run's folder under the
-    staging root. A table that is refused fails nothing.
+    One task for all tables. The plan says of each whether it can be converted, was already, or fails and what to do
+    about it; its files, bytes and partitions; where catalog and files do not fit together; and which readers will not
+    be able to read the Delta table. It is written as JSON and as one HTML page into the run's folder under the staging
+    root. A table that cannot be converted fails nothing here.
 
     Returns the totals, and where the two files are.
 
@@ -75,7 +93,7 @@ class PlanMigrationOperator(ListsFiles):
         if any(plan["retryable"] for plan in failed) and has_tries_left(context):
             raise AirflowException("\n".join(f"{plan['source_table']}: {plan['error']}" for plan in failed))
         outcomes = [TableOutcome.from_dict(outcome) for outcome in flat(self.left_out)]
-        outcomes += [TableOutcome.of_plan(plan) for plan in plans]
+        outcomes += [_as_the_run_says(TableOutcome.of_plan(plan)) for plan in plans]
         report = build_report(
             outcomes, title=self.title, run=about(context), action="plan", elapsed_seconds=elapsed(context)
         )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, BaseOperatorLink, BaseXCom, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_hive_to_delta.operators.discover import LEFT_OUT
-from airflow_hive_to_delta.operators.tables import MAP_INDEX, OUTCOMES, qualified_name
+from airflow_hive_to_delta.operators.discover import LEFT_OUT, UNMATCHED
+from airflow_hive_to_delta.operators.tables import FILES, GOES_ON, MAP_INDEX, OUTCOMES, qualified_name
 from airflow_hive_to_delta.report import RESULTS, ReportedAction, TableOutcome, build_report, failed_tables
 from airflow_hive_to_delta.report_page import render_html
 from airflow_hive_to_delta.staging import RunFolder, address, browser_address, check_root
@@ -43,7 +43,7 @@ class MigrationReportOperator(BaseOperator):
     """Reports what became of every table, whatever happened, and fails the run when any table failed.
 
     Writes the report as JSON and as one HTML page into the run's folder under the staging root, and pushes it as
-    ``report`` before it fails. It runs when all is done, and never retries.
+    ``report`` before it fails. It runs when all is done. That tables failed is not tried again.
 
     :param discover_task_id: the task that returned the tables, and pushed what it left out.
     :param table_task_ids: the tasks that ran for each table, in their order, mapped over what discovery returned: each
@@ -93,7 +93,7 @@ class MigrationReportOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         outcomes = list(self._outcomes(context))
         report = build_report(
-            outcomes, title=self.title, run=about(context), action=self.action, elapsed_seconds=elapsed(context)
+            outcomes, title=self.title, run=self._about(context), action=self.action, elapsed_seconds=elapsed(context)
         )
         folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id)
         pushed = publish(context, folder, "report", report)
@@ -107,10 +107,16 @@ class MigrationReportOperator(BaseOperator):
             raise AirflowFailException(f"{len(failed)} of {len(report['tables'])} tables failed: {named}")
         return {"totals": report["totals"], "json": pushed["json"], "html": pushed["html"]}
 
+    def _about(self, context: Context) -> dict[str, str]:
+        """The run, and what discovery looked for and did not find."""
+        pulled = self._pulled(context, self.discover_task_id, UNMATCHED)
+        unmatched = [str(name) for names in pulled for name in (names if isinstance(names, list) else [names])]
+        return about(context) | ({"nothing_found_by": ", ".join(unmatched)} if unmatched else {})
+
     def _outcomes(self, context: Context) -> Iterator[TableOutcome]:
         """What each step says of the tables that discovery names now.
 
-        Where a step failed, what a later step said is of an earlier run: a task that does not run keeps its XComs.
+        Where a task failed, what a later step said is of an earlier run: a task that does not run keeps its XComs.
         """
         discovered = self._pulled(context, self.discover_task_id)
         if not any(value is not None for value in discovered):
@@ -123,28 +129,39 @@ class MigrationReportOperator(BaseOperator):
         for outcome in flat(self._pulled(context, self.discover_task_id, LEFT_OUT)):
             yield TableOutcome.from_dict(outcome)
         heard: set[str] = set()
+        taken_up: set[str] = set()
         for task_id in self.table_task_ids:
             words = list(self._words(context, task_id, index_of))
-            heard = {word.table for word in words}
-            for word in words:
+            heard = {word.table for word, _ in words}
+            for word, goes_on in words:
                 if found[word.table].status != "failed":
                     found[word.table] = _with(found[word.table], word)
+                elif word.table in taken_up:
+                    found[word.table] = word
+                if goes_on:
+                    taken_up.add(word.table)
+                else:
+                    taken_up.discard(word.table)
         for batch in batches:
             stopped = any(found[name].status == "failed" for name in batch)
             for name in set(batch) - heard:
                 found[name] = _without_last_word(found[name], stopped=stopped)
         yield from found.values()
 
-    def _words(self, context: Context, task_id: str, index_of: Mapping[str, int]) -> Iterator[TableOutcome]:
-        """What a step says of each table, by the task that has the table now.
+    def _words(
+        self, context: Context, task_id: str, index_of: Mapping[str, int]
+    ) -> Iterator[tuple[TableOutcome, bool]]:
+        """What a step says of each table, by the task that has the table now; and whether that task went on with it.
 
         Airflow keeps the XComs of mapped tasks that a cleared run has no more, and a table may have another index then.
         """
         for told in flat(self._pulled(context, task_id, OUTCOMES)):
             index = told.pop(MAP_INDEX, -1)
+            told.pop(FILES, None)
+            goes_on = bool(told.pop(GOES_ON, False))
             word = TableOutcome.from_dict(told)
             if word.table in index_of and index in (-1, index_of[word.table]):
-                yield word
+                yield word, goes_on
 
     def _pulled(self, context: Context, task_id: str, key: str = BaseXCom.XCOM_RETURN_KEY) -> list[Any]:
         """What every mapped task of this id pushed. Asked for a list of ids, so that one value comes in a list too."""
@@ -202,7 +219,8 @@ def _with(before: TableOutcome, word: TableOutcome) -> TableOutcome:
     if before.status == "not_run" or not adds:
         return replace(word, target_table=word.target_table or before.target_table)
     notes = [*before.notes, *(note for note in word.notes if note not in before.notes)]
-    return replace(before, notes=notes, duration_seconds=before.duration_seconds + word.duration_seconds)
+    seconds = before.duration_seconds + word.duration_seconds
+    return replace(before, notes=notes, verified={**before.verified, **word.verified}, duration_seconds=seconds)
 
 
 def _without_last_word(known: TableOutcome, *, stopped: bool) -> TableOutcome:

@@ -16,7 +16,8 @@ from airflow_hive_to_delta.engines import Engine, JobError, JobRequest, LocalSpa
 from airflow_hive_to_delta.operators.identity import job_environment
 from airflow_hive_to_delta.operators.tables import Options, TableOrBatch, batch_of, label_of, options_dict, telling
 from airflow_hive_to_delta.report import redacted_text
-from airflow_hive_to_delta.staging import RunFolder, address, check_root, safe_name
+from airflow_hive_to_delta.safe_names import safe_name
+from airflow_hive_to_delta.staging import RunFolder, address, check_root
 
 if TYPE_CHECKING:
     import jinja2

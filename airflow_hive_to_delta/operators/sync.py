@@ -98,5 +98,9 @@ class SyncTableOperator(WritesAssets):
 
     def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:
         for _, result in results:
-            if result["status"] in ("synced", "already_synced"):
+            # A later run that has synced it has told so itself.
+            by_this_run = result["status"] == "already_synced" and (
+                result["run_version"] == result["committed_run_version"]
+            )
+            if result["status"] == "synced" or by_this_run:
                 self.add_asset(context, result)

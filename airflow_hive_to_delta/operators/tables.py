@@ -23,6 +23,10 @@ _LONGEST_LABEL = 250
 OUTCOMES = "outcomes"
 #: What stands beside each outcome there: which of the mapped tasks left it.
 MAP_INDEX = "map_index"
+#: And the list of the table's files, where it is another one than the step before has left.
+FILES = "files"
+#: And that its task did not fail with it, so that the next step has a later word on the table.
+GOES_ON = "goes_on"
 
 Table = dict[str, Any]
 #: One table as discovery gives it, or a batch of them.
@@ -94,9 +98,11 @@ def qualified_name(table: Mapping[str, Any]) -> str:
     return TableInfo.from_dict(dict(table)).qualified_name
 
 
-def fail(context: Context, outcomes: Sequence[TableOutcome]) -> NoReturn:
+def fail(
+    context: Context, outcomes: Sequence[TableOutcome], files: Mapping[str, dict[str, Any]] | None = None
+) -> NoReturn:
     """Leave the outcomes for the report and fail the task: for good, unless trying again may help one of them."""
-    tell(context, outcomes)
+    tell(context, outcomes, files)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     message = "\n".join(f"{outcome.table}: {outcome.error}" for outcome in failed)
     raise _Told(message) if any(outcome.retryable for outcome in failed) else _ToldForGood(message)
@@ -132,11 +138,25 @@ class _ToldForGood(AirflowFailException):
     """The same, and no retry can help."""
 
 
-def tell(context: Context, outcomes: Sequence[TableOutcome]) -> None:
-    """Leave outcomes for the report and for the step after, with the index of the mapped task that they are from."""
+def tell(
+    context: Context,
+    outcomes: Sequence[TableOutcome],
+    files: Mapping[str, dict[str, Any]] | None = None,
+    *,
+    goes_on: bool = False,
+) -> None:
+    """Leave outcomes for the report and for the step after, with the index of the mapped task that they are from.
+
+    :param files: lists of files, by table, that take the place of those which were made before.
+    :param goes_on: the task does not fail with those of them that have failed: the next step takes them up.
+    """
     instance: Any = context["ti"]
     index = -1 if instance.map_index is None else instance.map_index
-    instance.xcom_push(OUTCOMES, [{**outcome.to_dict(), MAP_INDEX: index} for outcome in outcomes])
+    lists = {table: {FILES: found} for table, found in (files or {}).items()}
+    beside = {MAP_INDEX: index, **({GOES_ON: True} if goes_on else {})}
+    instance.xcom_push(
+        OUTCOMES, [{**outcome.to_dict(), **beside, **lists.get(outcome.table, {})} for outcome in outcomes]
+    )
 
 
 def has_tries_left(context: Context) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from airflow_hive_to_delta.core.models import TableInfo, VerifyLevel
@@ -16,16 +17,19 @@ if TYPE_CHECKING:
 #: What a result says of a table whose Delta table is now what the listed files are.
 _JUST_WRITTEN = ("converted", "synced", "unchanged")
 _PASSED_OVER = "Not verified: this run did not write it, or not all of it, and Hive or others may have written since"
+#: What a request says for the latest version before anybody else wrote to the table.
+_OURS = "ours"
 #: Of a table that differs; a batch of them has to travel.
 _MOST_NOTES = 10
 _VERSION = optional(whole_number)
 
 
 class VerifyTableOperator(FilesOperator):
-    """Compares one Delta table, or each of a batch, with the Hive table that it was made from. Writes nothing.
+    """Compares one Delta table, or each of a batch, with the Hive table that it was made from.
 
-    Returns the :class:`VerifyResult` of each table as a dict. A table that differs fails the task, without retries, and
-    the error names the partitions and the numbers.
+    That a table was verified, at which version and level, is kept beside its log; nothing else is written. Returns the
+    :class:`VerifyResult` of each table as a dict. A table that differs fails the task, without retries, and the error
+    names the partitions and the numbers.
 
     :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
     :param files: what :class:`ListFilesOperator` returned for it; neither is its text.
@@ -34,10 +38,11 @@ class VerifyTableOperator(FilesOperator):
     :param version: the version of the Delta table to compare; the latest when not given. (templated)
     :param results: what :class:`ConvertTableOperator` or :class:`SyncTableOperator` left of the same tables as
         ``outcomes``, or returned: then each table is compared at the version that this run, in whichever try, brought
-        it to. One that this run did not bring to what the files are, because it was a Delta table before or a later run
-        has synced it, is passed over: Hive or others may have written since, and a difference would say nothing. So is
-        one that failed. Of a task without any other table the state is then ``skipped``. Its text is never taken for a
-        template.
+        it to. A table that an earlier run has converted and that was never verified is compared too, at the latest
+        version before others wrote to it; where Hive has written since, so that the two cannot be compared any more,
+        its outcome says so. Passed over are tables that were verified before, that this package did not convert, that a
+        later run has synced, or that failed. Of a task without any other table the state is then ``skipped``. Its text
+        is never taken for a template.
     """
 
     action: ClassVar[ReportedAction] = "verify"
@@ -65,10 +70,12 @@ class VerifyTableOperator(FilesOperator):
         listed, others = super().ready(tables)
         if not self._has_step_before:
             return listed, others
-        written = self._versions()
-        passed_over = [table.qualified_name for table in listed if table.qualified_name not in written]
-        others += [TableOutcome(name, "skipped", notes=[_PASSED_OVER]) for name in passed_over]
-        return [table for table in listed if table.qualified_name in written], others
+        known = self.told_before()
+        wanted = self._versions()
+        for name in (table.qualified_name for table in listed if table.qualified_name not in wanted):
+            verified = self._verified_before(known[name])
+            others.append(TableOutcome(name, "skipped", notes=[verified or _PASSED_OVER]))
+        return [table for table in listed if table.qualified_name in wanted], others
 
     def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
         version = _VERSION("version", self.version)
@@ -80,20 +87,51 @@ class VerifyTableOperator(FilesOperator):
 
     def outcome(self, result: Result) -> TableOutcome:
         outcome = super().outcome(result)
+        if result["written_since"] and self._versions().get(result["source_table"]) == _OURS:
+            return replace(outcome, status="skipped", error=None, notes=[_too_late(result)], advice="")
         if outcome.status == "verified":
             rows = "" if result["row_count"] is None else f" and {result['row_count']:,} rows"
             told = f"Verified by {result['level']} at version {result['version']}: {result['file_count']:,} files{rows}"
             outcome.notes = [told, *outcome.notes]
-        elif len(outcome.notes) > _MOST_NOTES:
+        elif result["mismatch_count"]:
+            outcome.advice = _ADVICE
+        if len(outcome.notes) > _MOST_NOTES and outcome.status != "verified":
             where = "with the results under the staging root" if self.staging else "not kept: pass staging"
             more = f"{len(outcome.notes) - _MOST_NOTES} more of what differs: {where}"
             outcome.notes = [*outcome.notes[:_MOST_NOTES], more]
         return outcome
 
-    def _versions(self) -> dict[str, int]:
-        """The version that this run has brought each table to."""
-        versions = {name: _written_version(told) for name, told in self.told_before().items()}
-        return {name: version for name, version in versions.items() if version is not None}
+    def _versions(self) -> dict[str, int | str]:
+        """The version to compare of each table that the step before has left, if it is to be compared."""
+        versions: dict[str, int | str] = {}
+        for name, told in self.told_before().items():
+            version = _written_version(told)
+            if version is not None:
+                versions[name] = version
+            elif told.get("ours") and not self._verified_before(told):
+                versions[name] = _OURS
+        return versions
+
+    def _verified_before(self, told: Mapping[str, Any]) -> str | None:
+        """What to say of a table that was verified by this level, or by a stronger one, before."""
+        enough = _LEVELS[_LEVELS.index(self.level) :] if self.level in _LEVELS else ()
+        found = {level: version for level, version in (told.get("verified") or {}).items() if level in enough}
+        return next((f"Verified before, by {level} at version {version}" for level, version in found.items()), None)
+
+
+_ADVICE = (
+    "If Hive has written since, sync the table, then clear this task. If not, roll the table back, then clear the task "
+    "that converts it, with all that comes after it."
+)
+#: Each proves what those before it prove.
+_LEVELS = get_args(VerifyLevel)
+
+
+def _too_late(result: Result) -> str:
+    return (
+        f"Not verified: an earlier run has converted it, and {result['written_since']} came since: the two cannot be "
+        "compared any more. Sync the table and verify it then, by hive_to_delta_sync_task_group(verify='counts')"
+    )
 
 
 def _written_version(told: Mapping[str, Any]) -> int | None:
