@@ -95,6 +95,7 @@ def _list(
     options: dict[str, Any],
 ) -> dict[str, Any]:
     maker = ListMaker(spark, ConversionOptions.from_dict(options), inline_limit, say)
+    maker.strategy(listing)  # a listing that cannot be had fails the job, and not each of its tables
     lists = []
     for document, manifest in zip(tables, manifests, strict=True):
         table = TableInfo.from_dict(document)

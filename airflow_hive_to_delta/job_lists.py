@@ -59,10 +59,7 @@ class ListMaker:
         :param listing: as :func:`listing_of` takes it.
         :param manifest: where a list goes that is too long to travel inline.
         """
-        key = json.dumps(listing, sort_keys=True)
-        if key not in self._strategies:
-            self._strategies[key] = listing_of(self._spark, listing)
-        strategy = self._strategies[key]
+        strategy = self.strategy(listing)
         # Before the listing, so that it is never too new.
         listed = listed_before(strategy, table) or ListedAt(now(), log_version(table, self._options, self._spark))
         files = self._made_of(strategy.list_files_df(self._spark, table, self._options), table, manifest)
@@ -70,6 +67,13 @@ class ListMaker:
         files.listing, files.listed_for = dict(listing), place_digest(table)
         self._say(f"{table.qualified_name}: {files.file_count} files, {files.byte_count} bytes")
         return files
+
+    def strategy(self, listing: Mapping[str, Any]) -> DataFrameListing:
+        """The listing that a document names, made once. Raises for one that nobody knows, or that cannot be read."""
+        key = json.dumps(listing, sort_keys=True)
+        if key not in self._strategies:
+            self._strategies[key] = listing_of(self._spark, listing)
+        return self._strategies[key]
 
     def _made_of(self, found: DataFrame, table: TableInfo, manifest: str | None) -> FileList:
         kept = found.persist()
