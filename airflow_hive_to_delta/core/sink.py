@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.delta_log import commit_path, log_state
-from airflow_hive_to_delta.core.errors import MissingError, PermanentError, SchemaError, spark_call
+from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, spark_call
+from airflow_hive_to_delta.core.log_files import is_there
 from airflow_hive_to_delta.core.models import ConversionOptions
 from airflow_hive_to_delta.core.paths import Location, is_hidden, parse_location
 from airflow_hive_to_delta.core.session import streaming_query_id
@@ -108,7 +109,7 @@ class DeltaSink:
         storage = storage_for(self._root, spark, ConversionOptions())
         # After a batch that failed, wherever it did, the next one looks afresh: it may have been written.
         known, self._version = self._version, None
-        if known is None or not _is_there(storage, commit_path(self._root, known)):
+        if known is None or not is_there(storage, commit_path(self._root, known)):
             # The first batch, or the table is not the one it was: rolled back, dropped, made anew.
             known = self._find_table(storage, data)
         self._write(batch_id, data, str(app_id))
@@ -123,7 +124,7 @@ class DeltaSink:
     def _written_since(self, storage: Storage, known: int, app_id: str, batch_id: int) -> Counter[str] | None:
         """The actions of the entry that the batch made after a known version; None when it made none."""
         newest = known
-        while _is_there(storage, commit_path(self._root, newest + 1)):
+        while is_there(storage, commit_path(self._root, newest + 1)):
             newest += 1
         self._version = newest
         entries = (commit_path(self._root, version) for version in range(newest, known, -1))
@@ -254,14 +255,6 @@ def _flag(options: Mapping[str, str | bool], name: str) -> bool | None:
 
 def _metrics(files: Mapping[str, int]) -> dict[str, int]:
     return {"numAddedFiles": files.get("add", 0), "numRemovedFiles": files.get("remove", 0)}
-
-
-def _is_there(storage: Storage, entry: Location) -> bool:
-    try:
-        storage.size(entry)
-    except MissingError:
-        return False
-    return True
 
 
 def _actions_of(storage: Storage, entry: Location, app_id: str, batch_id: int) -> Counter[str] | None:
