@@ -733,8 +733,8 @@ from pathlib import Path
 spark = local_session(conf={"spark.jars.ivy": sys.argv[2], "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
 whole = delta_log.commit
 
-def commit(*arguments):
-    assert whole(*arguments)
+def commit(*arguments, **options):
+    assert whole(*arguments, **options)
     os.kill(os.getpid(), signal.SIGKILL)
 
 delta_log.commit = commit
