@@ -26,7 +26,7 @@ test: lint types $(JARS) $(S3_SERVER) $(CHROMIUM) $(SPARK35) ## Lint, types and 
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal
 
 test-trino: $(JARS) $(SPARK35) $(TRINO) ## Ask Trino, too, to read converted tables (a download of 820 MB, once)
-	JAVA_HOME="$$(cat $(JAVA))" TRINO="$(CURDIR)/.trino" $(BIN)/pytest tests/test_readers.py
+	JAVA_HOME="$$(cat $(JAVA))" TRINO="$(CURDIR)/.trino" $(BIN)/pytest tests/core/lifecycle/test_readers.py
 
 quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -x
@@ -34,7 +34,7 @@ quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 # Random examples and damaged footers, others each time; an hour or more.
 soak: $(JARS) ## The long forms of the tests that try things at random
 	JAVA_HOME="$$(cat $(JAVA))" FOOTER_MUTANTS=500000 HYPOTHESIS_PROFILE=long \
-		$(BIN)/pytest -n 2 --dist worksteal tests/test_footer_fuzz.py tests/test_properties.py
+		$(BIN)/pytest -n 2 --dist worksteal tests/core/parquet/test_footer_fuzz.py tests/core/lifecycle/test_properties.py
 
 lint: $(INSTALLED) ## Style
 	$(BIN)/ruff check .
@@ -66,7 +66,7 @@ $(CHROMIUM): $(INSTALLED)
 	@scripts/chromium > $@.tmp && mv $@.tmp $@
 
 # One start of a session downloads the jars; later ones find them.
-$(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/session.py
+$(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/spark/session.py
 	@echo "Resolving the Spark jars (some 60 MB, once)"
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python -c 'from airflow_hive_to_delta import local_session; \
 		local_session(conf={"spark.jars.ivy": "$(CURDIR)/.ivy"}).stop()' > .ivy-resolve.log 2>&1 || { cat .ivy-resolve.log >&2; exit 1; }
@@ -83,7 +83,7 @@ $(SPARK35): constraints-spark35.txt $(INSTALLED) $(JAVA)
 	@$(PYTHON) -m venv --clear .venv-spark35
 	VIRTUAL_ENV=.venv-spark35 $(BIN)/uv pip install --system-certs --quiet --constraint constraints-spark35.txt \
 		pyspark delta-spark setuptools
-	@JAVA_HOME="$$(cat $(JAVA))" .venv-spark35/bin/python -c 'from tests.readers import read_with_spark35; \
+	@JAVA_HOME="$$(cat $(JAVA))" .venv-spark35/bin/python -c 'from tests.support.readers import read_with_spark35; \
 		read_with_spark35("")' > .venv-spark35/resolve.log 2>&1 || { cat .venv-spark35/resolve.log >&2; exit 1; }
 	@touch $@
 

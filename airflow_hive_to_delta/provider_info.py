@@ -5,6 +5,7 @@ from __future__ import annotations
 
 def get_provider_info() -> dict[str, object]:
     operators = "airflow_hive_to_delta.operators"
+    links = "airflow_hive_to_delta.links"
     return {
         "package-name": "airflow-hive-to-delta",
         "name": "Hive to Delta",
@@ -28,5 +29,5 @@ def get_provider_info() -> dict[str, object]:
                 ],
             }
         ],
-        "extra-links": [f"{operators}.spark_job.SparkJobLink", f"{operators}.report.ReportLink"],
+        "extra-links": [f"{links}.SparkJobLink", f"{links}.ReportLink"],
     }

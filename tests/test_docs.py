@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 import airflow_hive_to_delta
 from airflow_hive_to_delta import ConversionOptions
-from tests.lake import PARQUET, Lake
-from tests.lake import lake as lake
-from tests.oracle import assert_same
+from tests.support.lake import PARQUET, Lake
+from tests.support.lake import lake as lake
+from tests.support.oracle import assert_same
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -19,10 +19,10 @@ import airflow_hive_to_delta
 from airflow_hive_to_delta import GlueDiscovery, S3Listing, convert
 from airflow_hive_to_delta.engines import JobRequest
 from scripts.demo_lake import BUCKETS, DATABASES, NEW_DAY, NEW_PLACE, NEW_ROWS, fill, hive_tables, hive_writes
-from tests.airflow_runs import Run, SharedSession
 from tests.conftest import PROJECT, REGION
-from tests.lake import Lake
-from tests.oracle import assert_same, delta_at
+from tests.support.airflow_runs import Run, SharedSession
+from tests.support.lake import Lake
+from tests.support.oracle import assert_same, delta_at
 from tests.test_layers import imported_by
 
 EXAMPLES = sorted((PROJECT / "dags_examples").glob("*.py"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -20,7 +21,7 @@ import airflow_hive_to_delta
 from tests.conftest import PROJECT
 
 PACKAGE = PROJECT / "airflow_hive_to_delta"
-CORE = sorted((PACKAGE / "core").glob("*.py"))
+CORE = sorted((PACKAGE / "core").rglob("*.py"))
 DISTRIBUTION = "airflow-hive-to-delta"
 
 #: What a user is promised to find in the package itself.
@@ -46,7 +47,68 @@ PUBLIC_NAMES = {
 JVM_NAMES = {"_jvm", "_jsc", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd"}
 #: The two doors to a JVM, each of which says plainly when there is none: Hadoop's file systems, and the id of the
 #: streaming query that a batch belongs to.
-JVM_DOORS = {"hadoop_storage", "session"}
+JVM_DOORS = {"core/storage/hadoop.py", "core/spark/session.py"}
+#: What may import what: a package only those of the layers under its own. Packages of one layer do not know each other.
+LAYERS = (
+    ("task_groups",),
+    ("operators",),
+    ("engines", "report", "links"),
+    ("job",),
+    ("core/lifecycle",),
+    ("core/parquet", "core/listing"),
+    ("core/catalogs",),
+    ("core/delta",),
+    ("core/runner", "core/schema", "core/spark", "core/storage"),
+    ("core/readers",),
+    ("core/models", "core/options", "core/results", "core/errors"),
+)
+
+
+def package_of(module: str) -> str:
+    """The part of the package that a module belongs to, such as ``operators`` or ``core/delta``."""
+    parts = module.split(".")[1:]
+    return "/".join(parts[:2] if parts[:1] == ["core"] else parts[:1])
+
+
+def imports_upwards(package: Path) -> list[str]:
+    """The imports that break LAYERS, in every module of a package and its subfolders, inside of functions too."""
+    paths = {".".join(path.relative_to(package.parent).with_suffix("").parts): path for path in package.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    depth = {part: number for number, layer in enumerate(LAYERS) for part in layer}
+    found = []
+    for module, path in modules.items():
+        own = package_of(module)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(package.name):
+                continue
+            for alias in node.names:
+                other = package_of(
+                    f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in modules else node.module
+                )
+                bottom = own in LAYERS[-1] and other in LAYERS[-1]
+                if other != own and not bottom and depth[own] >= depth[other]:
+                    found.append(f"{module}:{node.lineno} imports {node.module}.{alias.name}")
+    return found
+
+
+def test_packages_depend_downwards_only() -> None:
+    assert imports_upwards(PACKAGE) == []
+
+
+def test_an_import_that_goes_upwards_is_found_in_a_subfolder(tmp_path: Path) -> None:
+    copy = tmp_path / PACKAGE.name
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    planted = copy / "core" / "lifecycle" / "sync" / "changes.py"
+    planted.write_text(planted.read_text() + "\n\ndef f():\n    from airflow_hive_to_delta.operators import tables\n")
+    (copy / "core" / "delta" / "upwards.py").write_text("from airflow_hive_to_delta.core.catalogs import discovery\n")
+    (copy / "core" / "schema" / "beside.py").write_text("from airflow_hive_to_delta.core.spark.sql import details\n")
+    assert [found.partition(":")[0].rpartition(".")[2] for found in sorted(imports_upwards(copy))] == [
+        *("upwards", "changes", "beside"),
+    ]
+    (copy / "elsewhere").mkdir()
+    (copy / "elsewhere" / "module.py").write_text("from airflow_hive_to_delta.core import errors\n")
+    with pytest.raises(KeyError, match="elsewhere"):
+        imports_upwards(copy)
 
 
 def imported_by(code: str) -> set[str]:
@@ -57,9 +119,9 @@ def imported_by(code: str) -> set[str]:
 
 
 def test_the_core_and_the_job_never_import_airflow() -> None:
-    modules = [f"airflow_hive_to_delta.core.{path.stem}" for path in CORE if path.stem != "__init__"]
-    assert len(modules) > 15
-    modules += ["airflow_hive_to_delta.job", "airflow_hive_to_delta.engines"]
+    folders = (*CORE, *(PACKAGE / "job").rglob("*.py"), *(PACKAGE / "engines").rglob("*.py"))
+    modules = [".".join(path.relative_to(PROJECT).with_suffix("").parts) for path in folders]
+    assert len(modules) > 80
     imported = imported_by("\n".join(f"import {module}" for module in modules))
     assert "airflow" not in imported
     assert "pyarrow" in imported, "the modules were imported indeed"
@@ -71,7 +133,11 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
     assert not imported & {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy", "airflow", "delta"}
 
 
-@pytest.mark.parametrize("path", [path for path in CORE if path.stem not in JVM_DOORS], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [path for path in CORE if str(path.relative_to(PACKAGE)) not in JVM_DOORS],
+    ids=lambda path: str(path.relative_to(PACKAGE / "core")),
+)
 def test_the_core_uses_only_what_spark_connect_offers(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         named = node.attr if isinstance(node, ast.Attribute) else node.value if isinstance(node, ast.Constant) else None

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.oracle import assert_same, delta_at
-from tests.tables import convert_folder, write_parquet
+from tests.support.oracle import assert_same, delta_at
+from tests.support.tables import convert_folder, write_parquet
 
 COLUMNS = {"id": pa.array([1, 2, None], pa.int64()), "name": pa.array(["b", "c", "d"])}
 

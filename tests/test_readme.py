@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import airflow_hive_to_delta
-from tests.tables import write_parquet
+from tests.support.tables import write_parquet
 
 README = Path(__file__).parent.parent / "README.md"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRequest, JobStatus
+from airflow_hive_to_delta.engines.engine import Engine, JobError, JobStatus
 from airflow_hive_to_delta.engines.local import LocalSpark
+from airflow_hive_to_delta.job.request import JobRequest
 
 __all__ = ["Engine", "JobError", "JobRequest", "JobStatus", "LocalSpark"]

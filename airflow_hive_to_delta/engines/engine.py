@@ -5,28 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from airflow_hive_to_delta.core.models import _Document
-
-Action = Literal["convert", "cut_over", "discover", "list", "plan", "rollback", "sync", "vacuum", "verify"]
-
-
-@dataclass
-class JobRequest(_Document):
-    """What a job is to do: one JSON document, without any credential in it."""
-
-    action: Action
-    #: What the action works on; :mod:`airflow_hive_to_delta.actions` says what each one takes.
-    arguments: dict[str, Any]
-    #: For people: what the job is called where it runs.
-    name: str = "airflow-hive-to-delta"
-    #: Settings of an embedded session. None: the job takes the session of the cluster it runs on.
-    session: dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        if self.action not in get_args(Action):
-            raise ValueError(f"action is {self.action!r}, expected one of {', '.join(get_args(Action))}")
+from airflow_hive_to_delta.job.request import JobRequest
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from airflow_hive_to_delta.engines.engine import JobError, JobRequest, JobStatus
-from airflow_hive_to_delta.engines.processes import kill_session
+from airflow_hive_to_delta.engines.engine import JobError, JobStatus
+from airflow_hive_to_delta.job.processes import kill_session
+from airflow_hive_to_delta.job.request import JobRequest
 
 #: Time for what has been killed to be gone. Airflow itself kills a task 5 s after it was told to end.
 _GRACE_SECONDS = 2.0

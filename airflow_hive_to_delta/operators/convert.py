@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_hive_to_delta.core.models import ConversionResult, TableInfo
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.results import ConversionResult
 from airflow_hive_to_delta.operators.discover import TargetSchema, schema_for
 from airflow_hive_to_delta.operators.results import FilesOperator, Result, WritesAssets
-from airflow_hive_to_delta.report import ReportedAction, TableOutcome
+from airflow_hive_to_delta.report.outcomes import ReportedAction, TableOutcome
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage

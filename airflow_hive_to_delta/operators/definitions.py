@@ -24,7 +24,7 @@ def current_definitions(
 
     Tables of Spark's catalogs are described by the job.
     """
-    from airflow_hive_to_delta.core.definitions import current_definition, is_read_again
+    from airflow_hive_to_delta.core.catalogs.definitions import current_definition, is_read_again
     from airflow_hive_to_delta.core.errors import HiveToDeltaError
 
     found = Definitions()

@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_hive_to_delta.core.definitions import mark_discovered
-from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
-from airflow_hive_to_delta.core.target_names import same_target, tables_by_target, target_key, with_target_names
+from airflow_hive_to_delta.core.catalogs.definitions import mark_discovered
+from airflow_hive_to_delta.core.catalogs.target_names import (
+    same_target,
+    tables_by_target,
+    target_key,
+    with_target_names,
+)
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
+from airflow_hive_to_delta.operators.staging import RunFolder, check_root
 from airflow_hive_to_delta.operators.tables import Options, Table, check_count, check_names, failure, options_dict
-from airflow_hive_to_delta.report import TableOutcome, redacted_text
-from airflow_hive_to_delta.staging import RunFolder, check_root
+from airflow_hive_to_delta.report.outcomes import TableOutcome, redacted_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -105,7 +111,7 @@ class _HandsOn:
         schemas = sorted({schema.lower() for table in tables if (schema := schema_for(table, self.target_schema))})
         if options.register_in != "glue" or not schemas:
             return
-        from airflow_hive_to_delta.core.catalog import creates_schema, has_glue_database, missing_schema
+        from airflow_hive_to_delta.core.catalogs.registration import creates_schema, has_glue_database, missing_schema
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
 
         if creates_schema(options):
@@ -271,9 +277,9 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         self.choose_by(target_catalog, target_schema, choose, batch_size, options, leave_out_delta, at_least_one)
 
     def execute(self, context: Context) -> list[Any]:
-        from airflow_hive_to_delta.core.discovery import GlueDiscovery
+        from airflow_hive_to_delta.core.catalogs.discovery import GlueDiscovery
+        from airflow_hive_to_delta.core.catalogs.nested_tables import mark_nested_tables
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
-        from airflow_hive_to_delta.core.nested_tables import mark_nested_tables
 
         self.check_staging(context)
         found: list[TableInfo] = []

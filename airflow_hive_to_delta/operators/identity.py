@@ -53,7 +53,7 @@ def aws_clients(aws_conn_id: str | None, region_name: str | None) -> Iterator[No
     check_connection(aws_conn_id)
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
 
-    from airflow_hive_to_delta.core.aws import clients_from
+    from airflow_hive_to_delta.core.storage.aws import clients_from
 
     def client(service: str, region: str | None, config: Any) -> Any:
         hook: AwsGenericHook[Any] = AwsGenericHook(

@@ -14,7 +14,8 @@ from airflow.providers.common.compat.openlineage.facet import (
 )
 from airflow.providers.openlineage.extractors import OperatorLineage
 
-from airflow_hive_to_delta.core.models import ConversionResult, TableInfo
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.results import ConversionResult
 
 
 def lineage_of(converted: Sequence[tuple[TableInfo, ConversionResult]]) -> OperatorLineage[Any, Any]:

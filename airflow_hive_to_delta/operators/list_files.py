@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import JobError, JobRequest
-from airflow_hive_to_delta.manifests import INLINE_LIMIT, FileList, first_of, list_error, too_many, write_manifest
+from airflow_hive_to_delta.job.file_names import safe_name
+from airflow_hive_to_delta.job.manifests import INLINE_LIMIT, FileList, first_of, list_error, too_many, write_manifest
 from airflow_hive_to_delta.operators.definitions import current_definitions
 from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator, TableOperator
+from airflow_hive_to_delta.operators.staging import RunFolder, address
 from airflow_hive_to_delta.operators.tables import (
     check_count,
     fail,
@@ -18,9 +21,7 @@ from airflow_hive_to_delta.operators.tables import (
     label_of,
     tell,
 )
-from airflow_hive_to_delta.report import TableOutcome
-from airflow_hive_to_delta.safe_names import safe_name
-from airflow_hive_to_delta.staging import RunFolder, address
+from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,10 +80,11 @@ class ListsFiles(SparkJobOperator):
         self, context: Context, tables: Sequence[TableInfo], *, inline_limit: int
     ) -> Iterator[dict[str, Any]]:
         """The file list of each table, or its error, from this task. ``inline_limit`` is for each of them."""
-        from airflow_hive_to_delta.core.definitions import place_digest
+        from airflow_hive_to_delta.core.catalogs.definitions import place_digest
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
-        from airflow_hive_to_delta.core.list_age import now
-        from airflow_hive_to_delta.core.listing import S3Listing, log_version
+        from airflow_hive_to_delta.core.listing.age import now
+        from airflow_hive_to_delta.core.listing.base import log_version
+        from airflow_hive_to_delta.core.listing.s3 import S3Listing
 
         folder = self._begin(context, inline_limit)
         options = ConversionOptions.from_dict(self.options)

@@ -10,9 +10,11 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
-from airflow_hive_to_delta.manifests import INLINE_LIMIT
+from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
+from airflow_hive_to_delta.links import ReportLink
 from airflow_hive_to_delta.operators.list_files import ListsFiles
-from airflow_hive_to_delta.operators.report import ReportLink, about, elapsed, flat, publish
+from airflow_hive_to_delta.operators.report import about, elapsed, flat, publish
+from airflow_hive_to_delta.operators.staging import RunFolder
 from airflow_hive_to_delta.operators.tables import (
     Options,
     Table,
@@ -22,8 +24,7 @@ from airflow_hive_to_delta.operators.tables import (
     has_tries_left,
     options_dict,
 )
-from airflow_hive_to_delta.report import TableOutcome, build_report
-from airflow_hive_to_delta.staging import RunFolder
+from airflow_hive_to_delta.report.outcomes import TableOutcome, build_report
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg

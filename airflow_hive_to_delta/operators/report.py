@@ -9,34 +9,24 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, BaseOperatorLink, BaseXCom, TriggerRule
+from airflow.sdk import BaseOperator, BaseXCom, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_hive_to_delta.links import ReportLink
 from airflow_hive_to_delta.operators.discover import LEFT_OUT, UNMATCHED
+from airflow_hive_to_delta.operators.staging import RunFolder, address, browser_address, check_root
 from airflow_hive_to_delta.operators.tables import FILES, GOES_ON, MAP_INDEX, OUTCOMES, qualified_name
-from airflow_hive_to_delta.report import RESULTS, ReportedAction, TableOutcome, build_report, failed_tables
-from airflow_hive_to_delta.report_page import render_html
-from airflow_hive_to_delta.staging import RunFolder, address, browser_address, check_root
+from airflow_hive_to_delta.report.html import render_html
+from airflow_hive_to_delta.report.outcomes import RESULTS, ReportedAction, TableOutcome, build_report, failed_tables
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-    from airflow.sdk.types import TaskInstanceKey
 
 #: The XCom with the report.
 REPORT = "report"
 #: A report with more text than this travels without its tables, which are in the files: XComs are rows of a database.
 _MOST_TEXT = 48_000
 _UNHEARD = "Its task ended without a word, or never began: killed, timed out or skipped. See its log"
-
-
-class ReportLink(BaseOperatorLink):
-    """The report as a page."""
-
-    name = "Report"
-
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        # Airflow asks on the worker, when the task has ended, and keeps the answer.
-        return getattr(operator, "report_page", None) or ""
 
 
 class MigrationReportOperator(BaseOperator):

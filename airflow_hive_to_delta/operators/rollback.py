@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from airflow_hive_to_delta.operators.arguments import Reader, whole_numbers
 from airflow_hive_to_delta.operators.results import ResultOperator
 from airflow_hive_to_delta.operators.spark_job import TableOperator
-from airflow_hive_to_delta.report import ReportedAction
+from airflow_hive_to_delta.report.outcomes import ReportedAction
 
 
 class RollbackTableOperator(ResultOperator):

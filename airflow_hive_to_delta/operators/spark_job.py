@@ -13,31 +13,21 @@ from airflow.sdk.exceptions import XComNotFound
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest, LocalSpark
+from airflow_hive_to_delta.job.file_names import safe_name
+from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.identity import job_environment
+from airflow_hive_to_delta.operators.staging import RunFolder, address, check_root
 from airflow_hive_to_delta.operators.tables import Options, TableOrBatch, batch_of, label_of, options_dict, telling
-from airflow_hive_to_delta.report import redacted_text
-from airflow_hive_to_delta.safe_names import safe_name
-from airflow_hive_to_delta.staging import RunFolder, address, check_root
+from airflow_hive_to_delta.report.outcomes import redacted_text
 
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context, XComArg
     from airflow.sdk.definitions.mappedoperator import OperatorPartial
-    from airflow.sdk.types import TaskInstanceKey
 
 
 _KILLED = "The task was killed, and its job was ended with it"
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
-
-
-class SparkJobLink(BaseOperatorLink):
-    """The page of the task's Spark job, where its engine has one."""
-
-    name = "Spark job"
-
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        # Airflow asks on the worker, when the task has ended, and keeps the answer.
-        return getattr(operator, "job_page", None) or ""
 
 
 class SparkJobOperator(BaseOperator):

@@ -10,9 +10,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import JobError
-from airflow_hive_to_delta.report import TableOutcome
+from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -1,0 +1,1 @@
+"""AWS Glue, Hive metastores and Unity Catalog: finding tables and partitions, and registering Delta tables."""

@@ -1,0 +1,129 @@
+"""Tables that lie inside another one: whoever lists the outer table's files finds those of the inner one, too.
+
+The catalog may know the inner table (:func:`mark_nested_tables`, :func:`check_nested_tables`); a Delta table is known
+by its log (:func:`check_no_delta_table_within`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_hive_to_delta.core.delta.roots import delta_roots
+from airflow_hive_to_delta.core.errors import PermanentError, UnsupportedTableError
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.storage.uri import Location, is_hidden, parse_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Nested tables that one table carries the names of; of more it is known only that there are that many.
+_MOST_NESTED = 100
+
+
+def mark_nested_tables(tables: Sequence[TableInfo], others: Iterable[tuple[str, str]] = ()) -> None:
+    """Set ``nested_tables`` of each table, to what lies below its location among these tables and others.
+
+    :param others: the full name and the location of each further table.
+    """
+    outer = {table.qualified_name: table for table in tables}
+    named = {**dict(others), **{name: table.location for name, table in outer.items()}}
+    at: dict[tuple[str, str, str], list[str]] = {}
+    for name, text in named.items():
+        try:
+            at.setdefault(parse_location(text).place, []).append(name)
+        except PermanentError:
+            continue  # a view, or a table that is refused for its location
+    above: list[tuple[str, str, str]] = []
+    # What lies in a folder comes directly after it, when all end in a slash.
+    for place in sorted(at, key=lambda place: (*place[:2], f"{place[2]}/")):
+        while above and not Location(*above[-1]).holds(Location(*place)):
+            above.pop()
+        for folder in above:
+            if is_hidden(Location(*folder).relative(Location(*place))):
+                continue
+            for table in filter(None, map(outer.get, at[folder])):
+                room = _MOST_NESTED - len(table.nested_tables)
+                table.nested_tables |= {name: named[name] for name in at[place][: max(room, 0)]}
+        above.append(place)
+
+
+def check_nested_tables(table: TableInfo, partitions: Sequence[Location] | None, options: ConversionOptions) -> None:
+    """Refuse a table when the catalog has another one where its files are looked for.
+
+    A table at the very location of a partition is a second name for the partition's files, which stay its own.
+
+    :param partitions: the locations of its partitions; None: all that lies below its root is listed.
+    """
+    if not table.nested_tables or options.allow_nested_tables:
+        return
+    root = parse_location(table.location, f"The location of {table.qualified_name}")
+    listed = None if partitions is None else {partition.place for partition in partitions}
+    inside = []
+    for name, text in table.nested_tables.items():
+        location = parse_location(text, f"The location of {name}")
+        if listed is None:
+            is_inside = not _is_partition_folder(root.relative(location), table.partition_keys)
+        else:
+            is_inside = location.place not in listed and any(place in listed for place in _places_above(location))
+        inside += [name] if is_inside else []
+    if inside:
+        raise UnsupportedTableError(table.nested_refusal(inside))
+
+
+def check_no_delta_table_within(
+    root: Location, folders: Iterable[str], spark: SparkSession | None, options: ConversionOptions
+) -> None:
+    """Refuse a table with files in a folder that belongs to another Delta table, by its log.
+
+    Below the root every folder above a file counts, outside only the file's own: what lies above that is no part of the
+    table. One request for each folder.
+
+    :param folders: the folders of the table's files, as URIs.
+    """
+    found: dict[tuple[str, str, str], Location] = {}
+    for uri in folders:
+        try:
+            folder = _on_same_host(parse_location(uri), root)
+        except PermanentError:
+            continue  # refused where the file itself is looked at
+        if not root.holds(folder):
+            if folder.place != root.place and not folder.holds(root):
+                found[folder.place] = folder
+            continue
+        if is_hidden(root.relative(folder)):
+            continue
+        while root.holds(folder) and folder.place not in found:
+            found[folder.place] = folder
+            folder = folder.parent
+
+    def lies_outside(folder: Location) -> bool:
+        return not root.holds(folder)
+
+    inner = next(delta_roots(found.values(), spark, options, may_be_unknown=lies_outside), None)
+    if inner is not None:
+        raise UnsupportedTableError(
+            f"The table at {root} has files inside another Delta table, at {inner}, which has a _delta_log there. Only "
+            "that log knows which of them count. Give each table a location of its own, or drop the partition that "
+            f"lies there from the metastore. If {inner} is no Delta table any more, move its _delta_log away"
+        )
+
+
+def _is_partition_folder(below: str, keys: Sequence[str]) -> bool:
+    """Whether a path from the root is that of a partition, such as ``year=2024/month=01``."""
+    names = below.lower().split("/")
+    expected = [f"{key.lower()}=" for key in keys[: len(names)]]
+    return len(names) == len(expected) and all(map(str.startswith, names, expected))
+
+
+def _places_above(location: Location) -> Iterable[tuple[str, str, str]]:
+    while location.path:
+        location = location.parent
+        yield location.place
+
+
+def _on_same_host(folder: Location, root: Location) -> Location:
+    # `hdfs:///x` names no host: it is on the session's own, which Spark fills in.
+    return replace(folder, authority="") if folder.scheme == root.scheme and not root.authority else folder

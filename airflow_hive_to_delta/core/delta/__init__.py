@@ -1,0 +1,1 @@
+"""The Delta log: actions, commits, checkpoints, replay, and the tables it describes."""

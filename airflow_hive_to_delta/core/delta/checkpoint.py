@@ -1,0 +1,171 @@
+"""The checkpoint of a converted table: the first log entry once more, as Parquet, so that readers need not parse it.
+
+A large table's first entry is hundreds of megabytes of JSON. The checkpoint is made from the committed entry, line by
+line, and can be made again at any time: nothing of it is ever overwritten (rule 39).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_hive_to_delta.core.delta.actions import action_line
+from airflow_hive_to_delta.core.delta.log import commit_path, log_folder
+from airflow_hive_to_delta.core.errors import PermanentError, TransientError
+
+if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.storage.log_storage import Storage
+    from airflow_hive_to_delta.core.storage.uri import Location
+
+
+def write_checkpoint(storage: Storage, root: Location, version: int) -> None:
+    """Write the classic checkpoint of version 0, read it back, and point ``_last_checkpoint`` at it.
+
+    Safe to run again, and beside others that do the same: what is there already is checked and kept.
+
+    :raises PermanentError: a checkpoint is there that does not hold what the entry holds. Nothing points at it.
+    """
+    if version != 0:
+        raise PermanentError(
+            f"{root}: only version 0 is a table by itself; a checkpoint of {version} needs its snapshot"
+        )
+    path = log_folder(root).child(f"{version:020d}.checkpoint.parquet")
+    with tempfile.TemporaryFile() as file:
+        rows, adds = _write_parquet(_actions(storage, commit_path(root, version)), file)
+        storage.put_if_absent(path, file)
+    size = _check(storage, path, rows, adds)
+    pointer = {"version": version, "size": rows, "sizeInBytes": size, "numOfAddFiles": adds}
+    storage.put_if_absent(log_folder(root).child("_last_checkpoint"), io.BytesIO(action_line(pointer).encode()))
+
+
+_ROWS_PER_BATCH = 20_000
+_STRINGS = pa.map_(pa.string(), pa.string())
+
+# Every field may be null: each row holds one action, and readers fill in what they do not find.
+_SCHEMA = pa.schema(
+    {
+        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+        "add": pa.struct(
+            {
+                "path": pa.string(),
+                "partitionValues": _STRINGS,
+                "size": pa.int64(),
+                "modificationTime": pa.int64(),
+                "dataChange": pa.bool_(),
+                "stats": pa.string(),
+                "tags": _STRINGS,
+            }
+        ),
+        "remove": pa.struct(
+            {
+                "path": pa.string(),
+                "deletionTimestamp": pa.int64(),
+                "dataChange": pa.bool_(),
+                "extendedFileMetadata": pa.bool_(),
+                "partitionValues": _STRINGS,
+                "size": pa.int64(),
+            }
+        ),
+        "metaData": pa.struct(
+            {
+                "id": pa.string(),
+                "name": pa.string(),
+                "description": pa.string(),
+                "format": pa.struct({"provider": pa.string(), "options": _STRINGS}),
+                "schemaString": pa.string(),
+                "partitionColumns": pa.list_(pa.string()),
+                "configuration": _STRINGS,
+                "createdTime": pa.int64(),
+            }
+        ),
+        "protocol": pa.struct(
+            {
+                "minReaderVersion": pa.int32(),
+                "minWriterVersion": pa.int32(),
+                "readerFeatures": pa.list_(pa.string()),
+                "writerFeatures": pa.list_(pa.string()),
+            }
+        ),
+    }
+)
+_KEPT = {"txn", "add", "metaData", "protocol"}
+_FIELDS = {field.name: {part.name for part in field.type} for field in _SCHEMA}
+
+
+def _actions(storage: Storage, entry: Location) -> Iterator[dict[str, Any]]:
+    """The rows of the checkpoint: every action of the entry but its commitInfo."""
+    with storage.open(entry) as lines:
+        for line in lines:
+            if not line.strip():
+                continue
+            ((kind, action),) = json.loads(line).items()
+            if kind == "commitInfo":
+                continue
+            # Left out of the checkpoint, it would be lost to every reader that starts there.
+            if kind not in _KEPT or not action.keys() <= _FIELDS[kind]:
+                unknown = kind if kind not in _KEPT else sorted(action.keys() - _FIELDS[kind])
+                raise PermanentError(f"{entry} holds {unknown}, which this package's checkpoints have no place for")
+            yield {kind: _row(kind, action)}
+
+
+def _row(kind: str, action: dict[str, Any]) -> dict[str, Any]:
+    if kind == "add":
+        maps = {key: list(action[key].items()) for key in action.keys() & {"partitionValues", "tags"}}
+        return {**action, **maps, "dataChange": False}
+    if kind == "metaData":
+        options = list(action["format"].get("options", {}).items())
+        configuration = list(action.get("configuration", {}).items())
+        return {**action, "format": {**action["format"], "options": options}, "configuration": configuration}
+    return action
+
+
+def _write_parquet(actions: Iterator[dict[str, Any]], file: BinaryIO) -> tuple[int, int]:
+    """Write the actions in batches; how many rows and how many of them adds."""
+    rows = adds = 0
+    with pq.ParquetWriter(file, _SCHEMA, compression="snappy") as writer:
+        batch: list[dict[str, Any]] = []
+        for action in actions:
+            batch.append(action)
+            rows += 1
+            adds += "add" in action
+            if len(batch) == _ROWS_PER_BATCH:
+                writer.write_batch(pa.RecordBatch.from_pylist(batch, schema=_SCHEMA))
+                batch = []
+        if batch:
+            writer.write_batch(pa.RecordBatch.from_pylist(batch, schema=_SCHEMA))
+    return rows, adds
+
+
+def _check(storage: Storage, path: Location, rows: int, adds: int) -> int:
+    """Read a checkpoint back from the storage, page by page, and return its size. Readers cannot do without it."""
+    with tempfile.TemporaryFile() as copy, storage.open(path) as stored:
+        while chunk := stored.read(1024 * 1024):
+            copy.write(chunk)
+        size = copy.tell()
+        copy.seek(0)
+        found_rows = found_adds = 0
+        try:
+            for batch in pq.ParquetFile(copy).iter_batches(_ROWS_PER_BATCH):
+                found_rows += batch.num_rows
+                found_adds += batch.num_rows - batch.column("add").field("path").null_count
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise PermanentError(_unusable(path, f"cannot be read ({error})")) from error
+    if (found_rows, found_adds) != (rows, adds):
+        found = f"holds {found_rows} actions and {found_adds} files, expected {rows} and {adds}"
+        raise PermanentError(_unusable(path, found))
+    if size != storage.size(path):
+        raise TransientError(f"{path} came back with {size} of its {storage.size(path)} bytes; try again")
+    return size
+
+
+def _unusable(path: Location, found: str) -> str:
+    return (
+        f"The checkpoint {path} {found}. _last_checkpoint was not written, but readers that list the log find it: "
+        "remove this file, then run the conversion again"
+    )

@@ -1,0 +1,67 @@
+"""Which files of a log make up one version of its table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_hive_to_delta.core.delta.log_files import (
+    COMMIT,
+    log_files,
+    log_folder,
+    refuse_broken,
+    refuse_catalog_managed,
+    refuse_half_rolled_back,
+)
+from airflow_hive_to_delta.core.errors import MissingError
+from airflow_hive_to_delta.core.storage.uri import Location
+
+if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.storage.log_storage import Storage
+
+
+@dataclass(frozen=True)
+class LogSegment:
+    """The files of the log that make up one version: a checkpoint, if there is one, and the entries after it."""
+
+    root: Location
+    version: int
+    checkpoint_version: int | None
+    #: Names of the checkpoint's files.
+    checkpoint: tuple[str, ...]
+    #: Versions of the entries after the checkpoint, without a gap.
+    commits: tuple[int, ...]
+    #: Modification time of every entry that is there, before the checkpoint and up to this version too.
+    times: dict[int, int]
+
+
+def log_segment(
+    storage: Storage, root: Location, version: int | None = None, *, before_checkpoint: int | None = None
+) -> LogSegment:
+    """Which files of the log make up a version; the latest when none is given.
+
+    :param before_checkpoint: make do with checkpoints of versions before this one, whose own cannot be read.
+    :raises MissingError: there is no log, or the version cannot be put together from what is left of it.
+    """
+    refuse_catalog_managed(storage, root)
+    refuse_half_rolled_back(storage, root, storage.list_names(log_folder(root)))
+    entries = storage.entries(log_folder(root))
+    times = {int(entry.name[:20]): entry.modified for entry in entries if COMMIT.fullmatch(entry.name)}
+    # As Delta does, which passes over a checkpoint whose writer has got no further than to make its file.
+    files = log_files(entry.name for entry in entries if entry.size or COMMIT.fullmatch(entry.name))
+    if not files.names:
+        raise MissingError(f"{root} holds no Delta log. Convert the table first")
+    wanted = files.latest if version is None else version
+    if version is None and before_checkpoint is None:
+        refuse_broken(storage, root, files)
+    if not 0 <= wanted <= files.latest:
+        raise MissingError(f"{root} has no version {wanted}; its latest is {files.latest}")
+    try:
+        start = files.checkpoint_for(wanted, before_checkpoint)
+    except MissingError as error:
+        raise MissingError(
+            f"Version {wanted} of {root} cannot be put together: {error}. Take a later version, or restore the log"
+        ) from error
+    checkpoint = () if start is None else files.checkpoints[start]
+    after = tuple(range(0 if start is None else start + 1, wanted + 1))
+    return LogSegment(root, wanted, start, checkpoint, after, {v: time for v, time in times.items() if v <= wanted})

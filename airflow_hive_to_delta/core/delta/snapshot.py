@@ -1,0 +1,395 @@
+"""A table's log, replayed on Spark: its state at one version, its live files, what was removed, and its history.
+
+Reads JSON entries and checkpoints, classic, in several parts and V2 with sidecars. Files stay DataFrames, so that a
+table of a million files fits; only what is small comes to the driver. Whatever cannot be read is an error: a log with
+a hole in it is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any
+
+from airflow_hive_to_delta.core.delta.actions import Metadata, metadata_of
+from airflow_hive_to_delta.core.delta.log_files import commit_path, is_ours, log_folder
+from airflow_hive_to_delta.core.delta.log_files import some as some
+from airflow_hive_to_delta.core.delta.log_segment import LogSegment as LogSegment
+from airflow_hive_to_delta.core.delta.log_segment import log_segment as log_segment
+from airflow_hive_to_delta.core.delta.protocol import Protocol as Protocol
+from airflow_hive_to_delta.core.delta.protocol import check_readable
+from airflow_hive_to_delta.core.errors import (
+    AccessDeniedError,
+    HiveToDeltaError,
+    MissingError,
+    PermanentError,
+    TransientError,
+)
+from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.storage.uri import Location, parse_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
+
+    from airflow_hive_to_delta.core.storage.log_storage import Storage
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One entry of the log."""
+
+    version: int
+    #: Milliseconds since the epoch: what time travel by timestamp goes by.
+    timestamp: int
+    #: The entry's ``commitInfo``; empty when it has none.
+    info: dict[str, Any]
+
+    @property
+    def ours(self) -> bool:
+        """Whether this package wrote it: a conversion or a sync."""
+        return is_ours(self.info)
+
+    @property
+    def operation(self) -> str:
+        return str(self.info.get("operation", "an unnamed operation"))
+
+
+@dataclass
+class Snapshot:
+    """The state of a table at one version."""
+
+    spark: SparkSession = field(repr=False)
+    storage: Storage = field(repr=False)
+    #: The files of the log that it is read from.
+    segment: LogSegment
+
+    @property
+    def root(self) -> Location:
+        return self.segment.root
+
+    @property
+    def version(self) -> int:
+        return self.segment.version
+
+    def load(self) -> None:
+        """Read the protocol and the metadata now, instead of when they are first asked for.
+
+        :raises UnsupportedTableError: the table asks its readers for more than this package knows.
+        """
+        _ = self._replay
+
+    @property
+    def protocol(self) -> Protocol:
+        return Protocol.of(self._state["protocol"])
+
+    @property
+    def metadata(self) -> Metadata:
+        return metadata_of(self._state["metaData"])
+
+    @property
+    def transactions(self) -> dict[str, int]:
+        """The latest version of each application (``txn``)."""
+        found: dict[str, int] = self._state["txn"]
+        return found
+
+    @cached_property
+    def files(self) -> DataFrame:
+        """The live files.
+
+        ``key`` is the file's place, equal for every spelling of it, ``path`` as the log spells it; then
+        ``partition_values``, ``size``, ``modification_time``, ``stats``, ``rows``, ``deletion_vector``, ``tags``.
+        """
+        return (
+            self._latest.where("is_add")
+            .drop("is_add", "deletion_timestamp", "extended_file_metadata")
+            .selectExpr("*", "cast(get_json_object(stats, '$.numRecords') as bigint) AS rows")
+        )
+
+    @cached_property
+    def removed(self) -> DataFrame:
+        """What was removed and has not expired from the log: ``key``, ``path``, ``deletion_timestamp``, ``size`` …"""
+        return self._latest.where("NOT is_add").drop("is_add", "stats", "modification_time", "tags")
+
+    @cached_property
+    def history(self) -> list[Commit]:
+        """The entries up to this version that are still there, the newest first."""
+        versions = sorted(self.segment.times)
+        found = {}
+        if versions:
+            infos = self.entries(versions).where("commitInfo IS NOT NULL").select("version", "commitInfo")
+            with spark_call(f"Reading the history of {self.root}"):
+                found = {row.version: json.loads(row.commitInfo) for row in infos.collect()}
+        commits = []
+        last = -1
+        for version in versions:
+            info = found.get(version, {})
+            # Clocks of writers differ; as in Delta, an entry is never as old as the one before it, unless it says so.
+            last = info.get("inCommitTimestamp") or max(self.segment.times[version], last + 1)
+            commits.append(Commit(version, last, info))
+        return commits[::-1]
+
+    def entries(self, versions: Iterable[int]) -> DataFrame:
+        """The actions of these entries, a column each, with their ``version``; ``commitInfo`` is text."""
+        paths = [str(commit_path(self.root, version)) for version in versions]
+        version = "cast(substr(_metadata.file_name, 1, 20) as bigint) AS version"
+        return log_reader(self.spark).schema(_ACTIONS).json(paths).selectExpr("*", version)
+
+    def placed(self, actions: DataFrame, column: str) -> DataFrame:
+        """The file actions in a column (``add`` or ``remove``), each with the ``key`` of its file."""
+        return (
+            actions.where(f"{column} IS NOT NULL")
+            .select("version", f"{column}.*")
+            .withColumn("key", place_of(self.root)("path"))
+        )
+
+    @property
+    def _actions(self) -> DataFrame:
+        return self._replay[0]
+
+    @property
+    def _state(self) -> dict[str, Any]:
+        """The latest protocol and metadata, and the applications' versions."""
+        return self._replay[1]
+
+    @cached_property
+    def _replay(self) -> tuple[DataFrame, dict[str, Any]]:
+        """The actions that make up this version, and the state that they lead to.
+
+        As Delta does, goes on with an older checkpoint and the entries after it when a checkpoint cannot be read. Delta
+        finds that out from the protocol and the metadata only, and where another file of the log (``.crc``) has those,
+        or the fault is in a sidecar, it fails later; this replay does not.
+        """
+        unreadable: HiveToDeltaError | None = None
+        while True:
+            try:
+                actions = self._actions_of_segment()
+                state = self._read_state(actions)
+                break
+            except AccessDeniedError:
+                raise
+            except HiveToDeltaError as error:
+                if (reason := self._why_unreadable()) is None:
+                    raise
+                unreadable = unreadable or reason
+                logger.warning("%s. Going on with what is before it", reason)
+                try:
+                    self.segment = log_segment(
+                        self.storage, self.root, self.version, before_checkpoint=self.segment.checkpoint_version
+                    )
+                except MissingError as missing:
+                    raise type(unreadable)(f"{unreadable}, and without it: {missing}") from error
+        check_readable(Protocol.of(state["protocol"]), f"{self.root} at version {self.version}")
+        return actions, state
+
+    def _actions_of_segment(self) -> DataFrame:
+        parts = []
+        if self.segment.commits:
+            parts.append(self.entries(self.segment.commits).drop("commitInfo"))
+        if self.segment.checkpoint:
+            parts.append(self._checkpoint())
+        return reduce(lambda one, other: one.unionByName(other), parts)
+
+    def _why_unreadable(self) -> HiveToDeltaError | None:
+        """Why the checkpoint of the segment cannot be read; None when it can, or there is none."""
+        if not self.segment.checkpoint:
+            return None
+        try:
+            self._state_rows(self._checkpoint())
+        except AccessDeniedError:
+            raise
+        except HiveToDeltaError as error:
+            # What Spark says of a damaged file looks like a storage that did not answer.
+            damaged = isinstance(error, PermanentError) or _DAMAGED.search(f"{error} {error.__cause__}")
+            found = f"The checkpoint {', '.join(self.segment.checkpoint)} of {self.root} cannot be read ({error})"
+            return PermanentError(found) if damaged else TransientError(found)
+        return None
+
+    def _checkpoint(self) -> DataFrame:
+        folder = log_folder(self.root)
+        names = self.segment.checkpoint
+        with spark_call(f"Reading the checkpoint {self.segment.checkpoint_version} of {self.root}"):
+            if names[0].endswith(".json"):
+                manifest = log_reader(self.spark).schema(_ACTIONS).json(str(folder.child(names[0])))
+            else:
+                manifest = self._parquet([str(folder.child(name)) for name in names])
+            found = manifest.where("sidecar IS NOT NULL").select("sidecar.path").collect()
+            sidecars = [_sidecar(folder, row.path) for row in found]
+            rows = manifest.unionByName(self._parquet(sidecars)) if sidecars else manifest
+        version = f"cast({self.segment.checkpoint_version} as bigint) AS version"
+        return rows.drop("commitInfo").selectExpr("*", version)
+
+    def _parquet(self, paths: list[str]) -> DataFrame:
+        """Files of a checkpoint in the form of ``_ACTIONS``; statistics kept as columns become text again."""
+        from pyspark.sql.types import StructType
+
+        own = {column.name: column.dataType for column in log_reader(self.spark).parquet(*paths[:1]).schema}
+        add = own.get("add")
+        parsed = [column for column in add if column.name == "stats_parsed"] if isinstance(add, StructType) else []
+        schema = StructType.fromDDL(_ACTIONS)
+        assert isinstance(schema, StructType)
+        if not parsed:
+            return log_reader(self.spark).schema(schema).parquet(*paths)
+        known = next(column.dataType for column in schema if column.name == "add")
+        assert isinstance(known, StructType)
+        # By the same names in the same order, so that it unites with what comes from elsewhere.
+        text = {"stats": "coalesce(add.stats, to_json(add.stats_parsed))"}
+        whole = ", ".join(f"'{name}', {text.get(name, f'add.{name}')}" for name in known.fieldNames())
+        known.add(parsed[0])
+        rows = log_reader(self.spark).schema(schema).parquet(*paths)
+        return rows.selectExpr(
+            *(name for name in rows.columns if name != "add"),
+            f"CASE WHEN add IS NOT NULL THEN named_struct({whole}) END AS add",
+        )
+
+    @cached_property
+    def _latest(self) -> DataFrame:
+        """The last word of the log about each file, a file with another deletion vector being another one.
+
+        As for Delta, a file that the log spells in two ways is there twice.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        vector = F.concat_ws("|", "deletion_vector.storageType", "deletion_vector.pathOrInlineDv",
+                             F.col("deletion_vector.offset").cast("string"))  # fmt: skip
+        said = (
+            self._actions.where("add IS NOT NULL OR remove IS NOT NULL")
+            .selectExpr(*_FILE_COLUMNS)
+            .withColumn("key", place_of(self.root)("path"))
+            .withColumn("spelling", _decoded("path"))
+            .withColumn("vector", vector)
+        )
+        columns = [name for name in said.columns if name not in ("key", "spelling", "vector")]
+        last = said.groupBy("key", "spelling", "vector").agg(F.max_by(F.struct(*columns), "version").alias("last"))
+        return last.select("key", *(f"last.{name}" for name in columns))
+
+    def _state_rows(self, actions: DataFrame) -> list[Row]:
+        with spark_call(f"Reading version {self.version} of {self.root}"):
+            return (
+                actions.where("protocol IS NOT NULL OR metaData IS NOT NULL OR txn IS NOT NULL")
+                .select("version", "protocol", "metaData", "txn")
+                .collect()
+            )
+
+    def _read_state(self, actions: DataFrame) -> dict[str, Any]:
+        state: dict[str, Any] = {"protocol": None, "metaData": None, "txn": {}}
+        for row in sorted(self._state_rows(actions), key=_version):
+            for kind in ("protocol", "metaData"):
+                if row[kind] is not None:
+                    state[kind] = row[kind].asDict(recursive=True)
+            if row.txn is not None:
+                state["txn"][row.txn.appId] = row.txn.version
+        for kind in ("protocol", "metaData"):
+            if state[kind] is None:
+                raise PermanentError(
+                    f"Version {self.version} of {self.root} has no {kind}: the log is not whole. Restore it"
+                )
+        return state
+
+
+def snapshot_of(spark: SparkSession, storage: Storage, root: Location, version: int | None = None) -> Snapshot:
+    """The table at a version; the latest when none is given."""
+    return Snapshot(spark, storage, log_segment(storage, root, version))
+
+
+def place_of(root: Location) -> Callable[[str], Column]:
+    """Where a path of this table's log leads, as text that is equal for every spelling (rules 14 and 16)."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    scheme, authority, path = root.place
+
+    def place(column: str) -> Column:
+        decoded = _decoded(column)
+        absolute = _one_spelling(decoded)
+        return (
+            F.when(F.col(column).rlike(_SCHEME), absolute)
+            .when(F.col(column).startswith("/"), F.concat(F.lit(f"{scheme}://{authority}"), decoded))
+            .otherwise(F.concat(F.lit(f"{scheme}://{authority}{path}/"), decoded))
+        )
+
+    return place
+
+
+def place_of_listed(column: str = "path") -> Column:
+    """The same for a path as a listing has it, which is not encoded."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return _one_spelling(F.regexp_replace(F.col(column), "^/", "file:///"))
+
+
+def key_of(location: Location) -> str:
+    """The same for one place."""
+    scheme, authority, path = location.place
+    return f"{scheme}://{authority}{path}"
+
+
+def _decoded(column: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    # A URI, not a form: a plus is a plus.
+    return F.url_decode(F.replace(F.col(column), F.lit("+"), F.lit("%2B")))
+
+
+def _one_spelling(uri: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    uri = F.regexp_replace(F.regexp_replace(uri, "^s3[an]://", "s3://"), "^file:/+", "file:///")
+    # Hadoop leaves an authority that is empty out.
+    return F.regexp_replace(uri, "^([A-Za-z][A-Za-z0-9+.-]*):/(?!/)", "$1:///")
+
+
+#: In what Spark says of a file that is there and is not what it should be, or is not there.
+_DAMAGED = re.compile(
+    r"is not a Parquet file|can not read class|could not read page|corrupt|CANNOT_READ_FILE_FOOTER|MALFORMED_RECORD"
+    r"|FILE_NOT_EXIST|FileNotFoundException",
+    re.IGNORECASE,
+)
+_SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:"
+_STRINGS = "map<string,string>"
+_VECTOR = "struct<storageType:string,pathOrInlineDv:string,offset:int,sizeInBytes:int,cardinality:bigint>"
+_ROW_IDS = "baseRowId:bigint,defaultRowCommitVersion:bigint"
+_ACTIONS = (
+    f"add struct<path:string,partitionValues:{_STRINGS},size:bigint,modificationTime:bigint,dataChange:boolean,"
+    f"stats:string,tags:{_STRINGS},deletionVector:{_VECTOR},{_ROW_IDS}>, "
+    "remove struct<path:string,deletionTimestamp:bigint,dataChange:boolean,extendedFileMetadata:boolean,"
+    f"partitionValues:{_STRINGS},size:bigint,deletionVector:{_VECTOR},{_ROW_IDS}>, "
+    f"metaData struct<id:string,name:string,description:string,format:struct<provider:string,options:{_STRINGS}>,"
+    f"schemaString:string,partitionColumns:array<string>,configuration:{_STRINGS},createdTime:bigint>, "
+    "protocol struct<minReaderVersion:int,minWriterVersion:int,readerFeatures:array<string>,"
+    "writerFeatures:array<string>>, txn struct<appId:string,version:bigint,lastUpdated:bigint>, "
+    "sidecar struct<path:string,sizeInBytes:bigint,modificationTime:bigint>, commitInfo string"
+)
+_FILE_COLUMNS = (
+    "version",
+    "add IS NOT NULL AS is_add",
+    "coalesce(add.path, remove.path) AS path",
+    "coalesce(add.partitionValues, remove.partitionValues) AS partition_values",
+    "coalesce(add.size, remove.size) AS size",
+    "add.modificationTime AS modification_time",
+    "add.stats AS stats",
+    "add.tags AS tags",
+    "coalesce(add.deletionVector, remove.deletionVector) AS deletion_vector",
+    "remove.deletionTimestamp AS deletion_timestamp",
+    "remove.extendedFileMetadata AS extended_file_metadata",
+)
+
+
+def log_reader(spark: SparkSession) -> DataFrameReader:
+    """Spark's reader for files whose names and contents are taken as they are."""
+    # Paths are names, not patterns; and a line that is no action is an error, never a row of nulls.
+    return spark.read.options(
+        mode="FAILFAST", __globPaths__="false", ignoreCorruptFiles="false", ignoreMissingFiles="false"
+    )
+
+
+def _sidecar(folder: Location, path: str) -> str:
+    return str(parse_location(path, "sidecar")) if "/" in path else str(folder.child("_sidecars").child(path))
+
+
+def _version(row: Row) -> int:
+    return int(row.version)

@@ -1,0 +1,78 @@
+"""What a log entry of ours is made of, streamed into a local file: actions from the driver, adds from the executors."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING
+
+import pyarrow as pa
+
+from airflow_hive_to_delta.core.delta.actions import action_line
+from airflow_hive_to_delta.core.errors import PermanentError, TransientError
+from airflow_hive_to_delta.core.parquet.add_actions import BLOCKS_SCHEMA, AddWriter
+from airflow_hive_to_delta.core.parquet.statistics import indexed_leaves
+from airflow_hive_to_delta.core.spark.errors import spark_call
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+    from airflow_hive_to_delta.core.options import ConversionOptions
+    from airflow_hive_to_delta.core.parquet.describe import DescribedFiles
+    from airflow_hive_to_delta.core.schema.merge import TableSchema
+
+#: Add actions that the driver holds at a time.
+_LINES_AT_ONCE = 20_000
+
+
+def write_actions(entry: IO[bytes], actions: Iterable[Mapping[str, object]]) -> None:
+    """Write actions to the entry, one a line."""
+    for action in actions:
+        entry.write(action_line(action).encode() + b"\n")
+
+
+def write_adds(
+    spark: SparkSession,
+    entry: IO[bytes],
+    described: DescribedFiles,
+    schema: TableSchema,
+    partition_columns: Sequence[str],
+    configuration: Mapping[str, str],
+    options: ConversionOptions,
+    *,
+    doing: str = "Collecting the add actions",
+) -> int | None:
+    """Stream the add actions, made on the executors, into the entry. Returns the rows, None if not all are known.
+
+    :param configuration: the table's properties, which say of what columns there are statistics (rule 32).
+    :param doing: what an error of Spark is told to have kept from being done.
+    :raises PermanentError: a file is there twice (rule 4), or cannot be part of the table.
+    :raises TransientError: the list of files changed meanwhile.
+    """
+    if not described.file_count:
+        return 0
+    with spark_call(doing):
+        leaves = indexed_leaves(schema.schema, list(partition_columns), configuration)
+        files, layouts = described.with_statistics(spark, schema, leaves, options)
+        writer = AddWriter(leaves, layouts)
+        if described.file_count <= _LINES_AT_ONCE:
+            blocks: Iterable[Row] = files.mapInArrow(writer, BLOCKS_SCHEMA).collect()
+        else:
+            parts = files.coalesce(-(-described.file_count // _LINES_AT_ONCE))
+            blocks = parts.mapInArrow(writer, BLOCKS_SCHEMA).toLocalIterator(prefetchPartitions=True)
+        rows: int | None = 0
+        hashes = array("q")
+        for block in blocks:
+            if block.error is not None:
+                raise PermanentError(block.error)
+            entry.write(block.lines.encode() + b"\n")
+            rows = None if rows is None or block.rows is None else rows + block.rows
+            hashes.frombytes(block.hashes)
+        if len(pa.array(hashes).unique()) != len(hashes):
+            described.refuse_duplicates()
+        if len(hashes) != described.file_count:
+            raise TransientError(
+                f"{len(hashes)} add actions were made for {described.file_count} files: the list of files changed "
+                "meanwhile"
+            )
+    return rows

@@ -1,0 +1,329 @@
+"""A Hive table becomes a Delta table in place: :func:`convert_table` for one, :func:`convert` for many.
+
+    list -> describe (footers or scan) -> resolve the schema -> commit 0 -> checkpoint -> register
+
+Nothing is written before every check has passed. The converter knows neither Glue nor S3: tables come from a
+:class:`Discovery`, files from a :class:`Listing`, and both are described in :mod:`models`.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_hive_to_delta.core.catalogs import registration as catalog
+from airflow_hive_to_delta.core.catalogs.target_names import (
+    same_target,
+    tables_by_target,
+    target_key,
+    with_target_names,
+)
+from airflow_hive_to_delta.core.delta import actions as log_actions
+from airflow_hive_to_delta.core.delta import log as delta_log
+from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, is_refusal
+from airflow_hive_to_delta.core.lifecycle.commit_writer import write_actions, write_adds
+from airflow_hive_to_delta.core.lifecycle.preflight import (
+    checked_log,
+    checked_root,
+    examined,
+    partition_types_of,
+    table_notes,
+)
+from airflow_hive_to_delta.core.lifecycle.records import Records
+from airflow_hive_to_delta.core.listing.age import ListedAt, conversion_notes, listed_before
+from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
+from airflow_hive_to_delta.core.listing.inventory import check_files_df
+from airflow_hive_to_delta.core.models import ALREADY_DELTA, TableInfo
+from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.results import ConversionResult, Status
+from airflow_hive_to_delta.core.runner import Progress, run_parallel
+from airflow_hive_to_delta.core.storage.log_storage import Storage, storage_for
+from airflow_hive_to_delta.core.storage.uri import Location, parse_location, redacted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_hive_to_delta.core.catalogs.discovery import Discovery
+
+logger = logging.getLogger(__name__)
+_BY_EARLIER_TRY = "An earlier try of this run has converted it"
+
+
+def convert_table(
+    spark: SparkSession,
+    files_df: DataFrame,
+    table_location: str,
+    target_catalog: str | None,
+    target_schema: str | None,
+    target_table: str | None,
+    partition_columns: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    options: ConversionOptions | None = None,
+) -> ConversionResult:
+    """Make one Delta table at ``table_location`` over the files of ``files_df``, and register it.
+
+    :param files_df: ``file_path`` (string) and ``size`` (integer) of every data file, as they are on the storage and
+        not URL-encoded; they need not lie under ``table_location``.
+    :param table_location: where the table's ``_delta_log`` goes.
+    :param target_catalog: with ``target_schema`` and ``target_table`` the name to register; all three None: the table
+        is written and not registered.
+    :param partition_columns: names (then strings), or a mapping of name to type such as ``{"year": "int"}``; their
+        values are in the ``key=value`` folders of the paths.
+    :raises PermanentError: the table is refused, and its folder is as it was.
+    :raises TransientError: trying again may help.
+    """
+    options = options or ConversionOptions()
+    types = _partition_columns(partition_columns)
+    root = parse_location(table_location, "table_location")
+    table = TableInfo(
+        name=target_table or root.path.rpartition("/")[2],
+        location=table_location,
+        partition_keys=list(types),
+        partition_types=types,
+    )
+    target = catalog.target_of(target_catalog, target_schema, target_table, options)
+    files = check_files_df(files_df)
+    return _convert_one(spark, table, lambda: files, target, options)
+
+
+def convert(
+    spark: SparkSession,
+    discovery: Discovery,
+    listing: Listing,
+    target_catalog: str | None,
+    target_schema: str | None,
+    *,
+    max_workers: int = 4,
+    options: ConversionOptions | None = None,
+    progress: bool = True,
+    before: Callable[[TableInfo], TableInfo] | None = None,
+    after: Callable[[ConversionResult], None] | None = None,
+) -> list[ConversionResult]:
+    """Convert every table that ``discovery`` finds, ``max_workers`` side by side, in the order of discovery.
+
+    A table that fails or is refused has a result that says why, and touches no other. Tables of one name in several
+    databases are registered as ``database_name``, with the catalog before it where databases are alike too, unless they
+    bring a ``target_table_name`` of their own.
+
+    :param progress: a line per table on standard error, and a progress bar in a terminal.
+    :param before: called with each table when its conversion begins; what it returns is converted.
+    :param after: called with each result as soon as it is known. Both are called from several threads.
+    """
+    options = options or ConversionOptions()
+    tables = with_target_names(discovery.discover(spark))
+    targets = tables_by_target(tables)
+
+    def convert_discovered(table: TableInfo) -> ConversionResult:
+        started = time.monotonic()
+        try:
+            target = _discovered_target(table, targets, target_catalog, target_schema, options)
+            current = before(table) if before else table
+            result = _convert_one(
+                spark,
+                current,
+                lambda: files_as_df(spark, listing, current, options),
+                target,
+                options,
+                lambda: listed_before(listing, current),
+            )
+        except Exception as error:
+            result = _failed(table, error, time.monotonic() - started)
+        if after is not None:
+            after(result)
+        return result
+
+    with Progress(len(tables), shown=progress) as shown:
+        outcomes = run_parallel(convert_discovered, tables, max_workers, on_done=lambda _, result: shown.done(result))
+    # Only what is no Exception, such as an interrupt, gets past convert_discovered.
+    return [outcome for outcome in outcomes if isinstance(outcome, ConversionResult)]
+
+
+def _partition_columns(given: Sequence[str] | Mapping[str, str] | None) -> dict[str, str]:
+    types = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given or (), "string")
+    if isinstance(given, str) or not all(isinstance(word, str) for pair in types.items() for word in pair):
+        raise PermanentError(
+            f"partition_columns is {given!r}, expected a list of names or a mapping of name to type, "
+            "such as {'year': 'int'}"
+        )
+    return types
+
+
+def _convert_one(
+    spark: SparkSession,
+    table: TableInfo,
+    list_files: Callable[[], DataFrame],
+    target: catalog.Target | None,
+    options: ConversionOptions,
+    listed: Callable[[], ListedAt | None] = lambda: None,
+) -> ConversionResult:
+    started = time.monotonic()
+    root = checked_root(table, options)
+    partition_types = partition_types_of(table, options)
+    storage = storage_for(root, spark, options)
+    registered = target is None or catalog.check_target(spark, target, root, options)
+    state = checked_log(table, root, storage)
+    if state.exists:
+        result = _finish_existing(spark, table, root, storage, state, target, registered, options)
+    else:
+        result = _convert_files(spark, table, list_files(), root, storage, partition_types, target, options, listed())
+    return replace(result, duration_seconds=round(time.monotonic() - started, 3))
+
+
+def _convert_files(
+    spark: SparkSession,
+    table: TableInfo,
+    files: DataFrame,
+    root: Location,
+    storage: Storage,
+    partition_types: dict[str, str],
+    target: catalog.Target | None,
+    options: ConversionOptions,
+    listed: ListedAt | None,
+) -> ConversionResult:
+    columns = list(partition_types)
+    with examined(spark, table, files, root, partition_types, options) as found:
+        described, schema = found.files, found.schema
+        txn_id = str(uuid.uuid4())
+        info = log_actions.commit_info(
+            number_of_files=described.file_count,
+            partition_columns=columns,
+            collect_stats=options.stats != "none",
+            catalog_table=table.qualified_name if table.source != "none" else None,
+            user_metadata=options.user_metadata,
+            txn_id=txn_id,
+            listed_at=listed.report_time if listed else None,
+            number_of_bytes=described.byte_count,
+            run_id=options.run_id,
+        )
+        with tempfile.TemporaryFile() as entry:
+            write_actions(entry, (info, found.protocol, found.metadata))
+            doing = f"Collecting the add actions of {table.qualified_name}"
+            rows = write_adds(spark, entry, described, schema, columns, found.configuration, options, doing=doing)
+            committed = delta_log.commit(storage, root, 0, entry, txn_id)
+    if not committed:
+        state = delta_log.log_state(storage, root)
+        registered = target is None or catalog.check_target(spark, target, root, options)
+        return _finish_existing(spark, table, root, storage, state, target, registered, options)
+    records = Records(storage, root)
+    records.keep_source(table)
+    if described.file_count > options.checkpoint_over_files:
+        write_checkpoint(storage, root, 0)
+    notes = list(found.notes)
+    if target is not None:
+        records.keep_registration(target, options.region)
+        registration = catalog.register(spark, target, root, schema.schema, columns, table.comment, options)
+        notes += registration.notes
+    return ConversionResult(
+        source_table=table.qualified_name,
+        target_table=target.name if target else "",
+        success=True,
+        status="converted",
+        file_count=described.file_count,
+        byte_count=described.byte_count,
+        is_empty=not described.file_count,
+        row_count=rows,
+        location=str(root),
+        delta_log_location=str(delta_log.log_folder(root)),
+        version=0,
+        user_metadata=options.user_metadata,
+        ours=True,
+        run_id=options.run_id,
+        features=schema.features,
+        notes=[*notes, *conversion_notes(listed)],
+    )
+
+
+def _finish_existing(
+    spark: SparkSession,
+    table: TableInfo,
+    root: Location,
+    storage: Storage,
+    state: delta_log.LogState,
+    target: catalog.Target | None,
+    registered: bool,
+    options: ConversionOptions,
+) -> ConversionResult:
+    """A table that has a log: finish what an earlier run of ours left undone, and leave everybody else's alone."""
+    logger.info("%s: %s", table.qualified_name, ALREADY_DELTA)
+    notes = table_notes(table)
+    made = False
+    verified: dict[str, int] = {}
+    same_table = state.ours and state.catalog_table in (None, table.qualified_name)
+    if same_table:
+        records = Records(storage, root)
+        verified = records.verified()
+        if table.format != "delta" and records.source() is None:
+            records.keep_source(table)
+        if state.version == 0 and not state.has_checkpoint and (state.file_count or 0) > options.checkpoint_over_files:
+            write_checkpoint(storage, root, 0)
+        if target is not None and not registered:
+            metadata = delta_log.read_metadata(storage, root)
+            records.keep_registration(target, options.region)
+            registration = catalog.register(
+                spark, target, root, metadata.schema, metadata.partition_columns, metadata.description, options
+            )
+            made = registration.made
+            notes += registration.notes
+            registered = True
+    elif not registered:
+        whose = f"as {state.catalog_table}" if state.ours else "by another writer"
+        notes.append(f"Not registered: the log at {root} was made {whose}. Register it yourself if it is this table")
+    elif state.ours:
+        notes.append(f"The log at {root} was made as {state.catalog_table}, at the same location")
+    by_this_run = same_table and options.run_id is not None and state.run_id == options.run_id
+    status: Status = "converted" if by_this_run else "registered" if made else "already_delta"
+    return ConversionResult(
+        source_table=table.qualified_name,
+        target_table=target.name if target and registered else "",
+        success=True,
+        status=status,
+        file_count=state.file_count or 0,
+        is_empty=same_table and state.version == 0 and state.file_count == 0,
+        byte_count=(state.byte_count or 0) if same_table else 0,
+        location=str(root),
+        delta_log_location=str(delta_log.log_folder(root)),
+        version=state.version,
+        user_metadata=state.user_metadata if same_table else None,
+        ours=same_table,
+        run_id=state.run_id if same_table else None,
+        verified=verified,
+        message=_BY_EARLIER_TRY if by_this_run else ALREADY_DELTA,
+        notes=notes,
+    )
+
+
+def _discovered_target(
+    table: TableInfo,
+    targets: Mapping[tuple[str, str], Sequence[str]],
+    target_catalog: str | None,
+    target_schema: str | None,
+    options: ConversionOptions,
+) -> catalog.Target | None:
+    if target_catalog is None and target_schema is None:
+        return None
+    target = catalog.target_of(target_catalog, target_schema, table.target_table_name, options)
+    same = targets[target_key(table)]
+    if target is not None and len(same) > 1:
+        raise PermanentError(same_target(same, target.name))
+    return target
+
+
+def _failed(table: TableInfo, error: Exception, seconds: float) -> ConversionResult:
+    if not isinstance(error, HiveToDeltaError):
+        logger.exception("%s: the conversion failed", table.qualified_name, exc_info=error)
+    return ConversionResult(
+        source_table=table.qualified_name,
+        target_table="",
+        success=False,
+        status="refused" if is_refusal(error) else "failed",
+        location=redacted(table.location),
+        error=str(error) or type(error).__name__,
+        retryable=not isinstance(error, PermanentError),
+        duration_seconds=round(seconds, 3),
+    )

@@ -1,0 +1,288 @@
+"""Which files a table's log has ever held, and who put them there (rules 46 and 47).
+
+Delta forgets: a file that it removed is out of the log after a week, the entries themselves after a month, and the
+file may still lie in Hive's folder. Taken for a new one then, its rows would be there twice. So what the entries say of
+files is kept beside the log, in parts that cover some versions each.
+
+The ledger is a function of the log and of nothing else. A part keeps a digest of the beginning of every entry that it
+covers, with the entry's ``txnId`` in it (rule 55). What a part says of an entry that is another one by now, because a
+writer without conditional puts has overwritten it (rule 5), does not count: that entry is read from the log, as are
+those that no part covers. What is kept of an entry that Delta has cleaned up cannot be compared any more, and counts.
+
+Files that this package added belong to *Hive*; those that any other writer added are *Delta's* own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from airflow_hive_to_delta.core.delta.log import commit_path
+from airflow_hive_to_delta.core.delta.snapshot import Commit, log_reader
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError
+from airflow_hive_to_delta.core.lifecycle.records import Records
+from airflow_hive_to_delta.core.spark.errors import spark_call
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from airflow_hive_to_delta.core.delta.snapshot import Snapshot
+
+#: One row for each time that an entry named a file.
+_WORDS = (
+    "key string, version bigint, ours boolean, is_add boolean, size bigint, modification_time bigint, "
+    "partition_values map<string,string>"
+)
+#: More parts than this are written together as one.
+_MOST_PARTS = 20
+#: Entries that are looked at side by side.
+_READERS = 32
+#: The first line of an entry of ours, which may carry a text of the user's own, is read up to this length.
+_LONGEST_LINE = 4 * 1024 * 1024
+#: Read after the first line, for entries that do not begin with a ``commitInfo``.
+_BYTES_AFTER = 4096
+
+
+@dataclass(frozen=True)
+class EntryIdentity:
+    """What tells an entry of the log from another one of the same version."""
+
+    digest: str
+    #: Whether this package wrote it.
+    ours: bool
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What the entries of some versions said of files, kept as Parquet."""
+
+    first: int
+    last: int
+    name: str
+    #: Addresses of the Parquet files.
+    files: tuple[str, ...] = ()
+    #: The digest of each entry that was in the log when the part was written.
+    digests: Mapping[int, str] = field(default_factory=dict)
+    #: Names of parts that this one was written in the place of.
+    replaces: frozenset[str] = frozenset()
+
+    def covers(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def contains(self, other: _Part) -> bool:
+        """Whether it covers more versions than the other, and all of the other's."""
+        return (
+            self.first <= other.first and other.last <= self.last and self.last - self.first > other.last - other.first
+        )
+
+    def overwritten(self, entries: Mapping[int, EntryIdentity]) -> list[int]:
+        """Versions that it covers whose entries are there, and are not those that it was made of."""
+        return sorted(v for v, entry in entries.items() if self.covers(v) and self.digests.get(v) != entry.digest)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The ledger of a table up to the version of a snapshot."""
+
+    snapshot: Snapshot
+    parts: tuple[_Part, ...]
+    #: Every entry that is in the log.
+    entries: Mapping[int, EntryIdentity]
+
+    @property
+    def forgotten(self) -> list[int]:
+        """Versions whose entries are gone and were not kept: nobody knows any more which files they named."""
+        return [version for version in self._uncovered if version not in self.entries]
+
+    def check_whole(self, doing: str) -> None:
+        """Raise when there are files that nobody can know of any more."""
+        if missing := self.forgotten:
+            raise PermanentError(
+                f"{doing}: the entries {missing[0]} to {missing[-1]} of {self.snapshot.root} are gone from its log, "
+                "and no sync came before Delta cleaned them up. So a file that Delta wrote or removed in them cannot "
+                "be told from a new one of Hive. Sync more often than delta.logRetentionDuration; or, if Delta removed "
+                "nothing in them, pass allow_forgotten_entries=True"
+            )
+
+    def files(self) -> DataFrame:
+        """Every file that the log ever held, by its ``key``.
+
+        ``hive`` is null for a file that this package never named, and true when it is Hive's as far as this package has
+        said: the last word about it was an add, of ``hive_size``, ``hive_time`` and ``hive_values``. ``delta`` is
+        whether another writer added it.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        word = F.struct("is_add", "size", "modification_time", "partition_values")
+        last = F.max_by(word, F.when(F.col("ours"), F.col("version")))
+        found = (
+            self._words()
+            .groupBy("key")
+            .agg(F.when(F.bool_or("ours"), last).alias("last"), F.bool_or(~F.col("ours")).alias("delta"))
+        )
+        return found.selectExpr(
+            *("key", "delta", "last.is_add AS hive", "last.size AS hive_size"),
+            *("last.modification_time AS hive_time", "last.partition_values AS hive_values"),
+        )
+
+    def keep(self) -> None:
+        """Keep what the entries up to this version say. Safe to call again, and beside others that do."""
+        if not self._unkept:
+            return
+        kept_up_to = max((part.last for part in self.parts), default=-1)
+        # What fills a gap, or says otherwise than a part, is written together with all parts, in their place.
+        whole = len(self.parts) >= _MOST_PARTS or self._unkept[0] <= kept_up_to
+        words = self._words() if whole else self._read_entries()
+        first = 0 if whole else kept_up_to + 1
+        records = Records(self.snapshot.storage, self.snapshot.root)
+        name = f"{first:020d}-{self.snapshot.version:020d}-{uuid.uuid4().hex}"
+        folder = records.folder.child("ledger").child(name)
+        with spark_call(f"Keeping the ledger of {self.snapshot.root}"):
+            words.coalesce(1 if not whole else 8).write.parquet(str(folder), compression="zstd")
+        files = sorted(file.name for file in records.storage.entries(folder) if file.name.endswith(".parquet"))
+        # Only now it counts: what a crash leaves before this is never read.
+        records.keep(
+            f"ledger/{name}.json",
+            {
+                "files": files,
+                # Of entries that are gone there is nothing to compare with.
+                "entries": {str(v): entry.digest for v, entry in sorted(self.entries.items()) if v >= first},
+                "replaces": [part.name for part in self.parts] if whole else [],
+            },
+        )
+
+    def at(self, snapshot: Snapshot) -> Ledger:
+        """The ledger at a later version of the table, for which only the entries since are looked at."""
+        return ledger_of(snapshot, self.entries)
+
+    @cached_property
+    def _overwritten(self) -> dict[str, list[int]]:
+        """For each part the versions of which it does not count."""
+        return {part.name: part.overwritten(self.entries) for part in self.parts}
+
+    @cached_property
+    def _uncovered(self) -> list[int]:
+        """Versions that no part covers, or only parts made of another entry."""
+        covered: set[int] = set()
+        for part in self.parts:
+            covered.update(set(range(part.first, part.last + 1)).difference(self._overwritten[part.name]))
+        return [version for version in range(self.snapshot.version + 1) if version not in covered]
+
+    @cached_property
+    def _unkept(self) -> list[int]:
+        """Versions that have to be read from the log."""
+        return [version for version in self._uncovered if version in self.entries]
+
+    def _words(self) -> DataFrame:
+        frames = [self._read_entries()]
+        whole = [path for part in self.parts for path in part.files if not self._overwritten[part.name]]
+        with spark_call(f"Reading the ledger of {self.snapshot.root}"):
+            if whole:
+                frames.append(self._read_parts(whole))
+            for part in self.parts:
+                if (without := self._overwritten[part.name]) and part.files:
+                    kept = self._read_parts(part.files)
+                    frames.append(kept.where(~kept["version"].isin(without)))
+            return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _read_parts(self, paths: Iterable[str]) -> DataFrame:
+        return log_reader(self.snapshot.spark).schema(_WORDS).parquet(*paths)
+
+    def _read_entries(self) -> DataFrame:
+        """What the entries that are not kept say; of other writers only what they added: that makes it Delta's."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if not self._unkept:
+            return self.snapshot.spark.createDataFrame([], _WORDS)
+        our_versions = [version for version in self._unkept if self.entries[version].ours]
+        entries = self.snapshot.entries(self._unkept)
+        ours = F.col("version").isin(our_versions) if our_versions else F.lit(False)
+        added = self.snapshot.placed(entries, "add").select(
+            "key", "version", ours.alias("ours"), F.lit(True).alias("is_add"), "size",
+            F.col("modificationTime").alias("modification_time"), F.col("partitionValues").alias("partition_values"),
+        )  # fmt: skip
+        removed = self.snapshot.placed(entries, "remove").where(ours).select(
+            "key", "version", F.lit(True).alias("ours"), F.lit(False).alias("is_add"), "size",
+            F.lit(None).cast("bigint").alias("modification_time"),
+            F.lit(None).cast("map<string,string>").alias("partition_values"),
+        )  # fmt: skip
+        # Delta adds a file of Hive again when it marks rows of it as deleted: that does not make the file Delta's.
+        return added.unionByName(removed)
+
+
+def ledger_of(snapshot: Snapshot, known: Mapping[int, EntryIdentity] | None = None) -> Ledger:
+    """The ledger of a table: what is kept of it, and the entries that no part covers.
+
+    :param known: entries that were looked at a moment ago.
+    """
+    records = Records(snapshot.storage, snapshot.root)
+    names = [file.name for file in records.storage.entries(records.folder.child("ledger"))]
+    found = [_Part(int(m["first"]), int(m["last"]), m["name"]) for name in names if (m := _PART.fullmatch(name))]
+    found = [part for part in found if part.last <= snapshot.version]
+    # One that covers more was written for all of them.
+    outer = [part for part in found if not any(other.contains(part) for other in found)]
+    known = {version: entry for version, entry in (known or {}).items() if version in snapshot.segment.times}
+    with ThreadPoolExecutor(_READERS) as pool:
+        parts = list(pool.map(lambda part: _read_part(records, part), outer))
+        versions = sorted(snapshot.segment.times.keys() - known.keys())
+        read = zip(versions, pool.map(lambda version: _read_identity(snapshot, version), versions), strict=True)
+        entries = {version: entry for version, entry in [*known.items(), *read] if entry is not None}
+    return Ledger(snapshot, _one_for_each_range(parts, entries), entries)
+
+
+_PART = re.compile(r"(?P<name>(?P<first>\d{20})-(?P<last>\d{20})-[0-9a-f]+)\.json")
+
+
+def _one_for_each_range(parts: list[_Part], entries: Mapping[int, EntryIdentity]) -> tuple[_Part, ...]:
+    """Of parts that cover the same versions the one that replaced the others, or that fits the log best."""
+    replaced = frozenset().union(*(part.replaces for part in parts))
+    ranges: dict[tuple[int, int], list[_Part]] = {}
+    for part in parts:
+        if part.name not in replaced:
+            ranges.setdefault((part.first, part.last), []).append(part)
+    chosen = [min(same, key=lambda part: (len(part.overwritten(entries)), part.name)) for same in ranges.values()]
+    return tuple(sorted(chosen, key=lambda part: part.first))
+
+
+def _read_part(records: Records, part: _Part) -> _Part:
+    """A part with what its record says. One that is missing is an error, and not a smaller ledger."""
+    document = records.read(f"ledger/{part.name}.json")
+    if document is None or not isinstance(document.get("files"), list):
+        raise PermanentError(
+            f"The record {records.folder.child('ledger').child(part.name)}.json, which names files that the log of "
+            f"{records.root} has held, {'is gone' if document is None else 'names no files'}. Restore it; or, if the "
+            f"log still has the entries {part.first} to {part.last}, remove it: the next sync makes it again"
+        )
+    folder = records.folder.child("ledger").child(part.name)
+    return _Part(
+        part.first,
+        part.last,
+        part.name,
+        tuple(str(folder.child(file)) for file in document["files"]),
+        # Parts of before there were digests are compared with nothing: their entries are read from the log again.
+        {int(version): digest for version, digest in document.get("entries", {}).items()},
+        frozenset(document.get("replaces", ())),
+    )
+
+
+def _read_identity(snapshot: Snapshot, version: int) -> EntryIdentity | None:
+    """What tells an entry from others; None when Delta has just cleaned it up."""
+    try:
+        with snapshot.storage.open(commit_path(snapshot.root, version)) as entry:
+            line = entry.readline(_LONGEST_LINE)
+            rest = entry.read(_BYTES_AFTER)
+    except MissingError:
+        return None
+    try:
+        info = json.loads(line)["commitInfo"]
+    except (ValueError, LookupError, TypeError):
+        info = None
+    ours = Commit(version, 0, info).ours if isinstance(info, dict) else False
+    return EntryIdentity(blake2b(line + rest, digest_size=16).hexdigest(), ours)

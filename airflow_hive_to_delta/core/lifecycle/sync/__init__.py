@@ -1,0 +1,1 @@
+"""Bringing what Hive jobs have written since the conversion into the Delta table."""

@@ -1,0 +1,319 @@
+"""What has changed in Hive since the last sync: its files now, against the log's and all that the log ever held.
+
+A difference of sets, never of times (rule 46): a file that was copied or came late has an old time. What Delta has
+deleted or rewritten stays Delta's, though the file still lies in Hive's folder (rule 47).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from airflow_hive_to_delta.core.delta.snapshot import key_of, place_of_listed
+from airflow_hive_to_delta.core.errors import KINDS, PermanentError
+from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA
+from airflow_hive_to_delta.core.parquet.describe import persisted
+from airflow_hive_to_delta.core.parquet.scan import FilePlacer
+from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.spark.sql import sql_literal
+from airflow_hive_to_delta.core.storage.existence import with_presence
+from airflow_hive_to_delta.core.storage.uri import parse_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from airflow_hive_to_delta.core.delta.snapshot import Snapshot
+    from airflow_hive_to_delta.core.lifecycle.ledger import Ledger
+    from airflow_hive_to_delta.core.options import ConversionOptions
+
+#: What can be said of a file:
+#:
+#: - ``new``: Hive has it, and the log has not, nor had it ever; or Hive had dropped it and has it again.
+#: - ``same``: Hive's, and live as it is.
+#: - ``replaced``: Hive's and live, but with another size, time or partition.
+#: - ``gone``: Hive's and live, and Hive has it no more.
+#: - ``taken``: Hive's, and Delta has deleted or rewritten it since: its rows are Delta's affair.
+#: - ``conflict``: Hive has written it anew after Delta had deleted or rewritten rows of it; or it is new in a partition
+#:   of which Delta has rewritten files that Hive then took away, so that its rows may be there already.
+#: - ``delta``: a file that Delta wrote.
+#: - ``lost``: a live file that Delta wrote, and that is gone from a folder of Hive, which deletes all that lies in it.
+#: - ``waiting``: what of these would change the Delta table, in a partition that Hive may be writing at this moment.
+_KIND = """
+CASE WHEN h_path IS NOT NULL AND l_path IS NOT NULL THEN
+    CASE WHEN hive IS NULL THEN 'delta' WHEN {same_live} THEN 'same' WHEN l_vector IS NOT NULL THEN 'conflict'
+         ELSE 'replaced' END
+WHEN h_path IS NOT NULL THEN
+    CASE WHEN hive AND {same_seen} THEN 'taken' WHEN hive THEN 'conflict' WHEN NOT hive THEN 'new'
+         WHEN delta OR tombstone THEN 'delta' ELSE 'new' END
+WHEN l_path IS NOT NULL THEN CASE WHEN hive THEN 'gone' ELSE 'delta' END
+ELSE CASE WHEN hive THEN 'taken' ELSE 'past' END END
+"""
+# A storage may tell a time to the second only, or not at all.
+_SAME_TIME = """
+(h_time IS NULL OR {time} IS NULL OR {time} = 0 OR h_time = {time}
+ OR ((h_time % 1000 = 0 OR {time} % 1000 = 0) AND h_time div 1000 = {time} div 1000))
+"""
+
+
+#: Kinds that change the Delta table.
+_CHANGES = ("new", "replaced", "gone", "conflict", "lost")
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class WaitingPartitions:
+    """Partitions with changes that wait for the next sync, and the names of the first of them."""
+
+    count: int
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Every file that Hive or the log knows, with what is to be said of it."""
+
+    #: ``key``, ``kind``, ``partition``; of Hive's file ``h_path``, ``h_size``, ``h_time``; of the log's ``l_path``,
+    #: ``l_values``, ``l_size``, ``l_vector``.
+    frame: DataFrame
+    #: Files of each kind, their bytes in Hive, how many of them are live, and the bytes of those by the log.
+    totals: dict[str, tuple[int, int, int, int]]
+
+    def count(self, *kinds: str) -> int:
+        return self._sum(kinds, 0)
+
+    def size_in_hive(self, *kinds: str) -> int:
+        return self._sum(kinds, 1)
+
+    def count_live(self, *kinds: str) -> int:
+        return self._sum(kinds, 2)
+
+    def size_live(self, *kinds: str) -> int:
+        return self._sum(kinds, 3)
+
+    def _sum(self, kinds: Collection[str], which: int) -> int:
+        return sum(self.totals[kind][which] for kind in kinds if kind in self.totals)
+
+    def of(self, kinds: Collection[str]) -> DataFrame:
+        return self.frame.where(self.frame["kind"].isin(list(kinds)))
+
+    def some(self, *kinds: str) -> str:
+        """A few of the files, for a message."""
+        rows = self.of(kinds).selectExpr("coalesce(h_path, key) AS path").orderBy("path").limit(3).collect()
+        more = self.count(*kinds) - len(rows)
+        return ", ".join(row.path for row in rows) + (f" and {more} more" if more else "")
+
+    def waiting_partitions(self) -> WaitingPartitions:
+        if not self.count("waiting"):
+            return WaitingPartitions(0, [])
+        partitions = self.of(("waiting",)).select("partition").distinct()
+        names = [row.partition for row in partitions.orderBy("partition").limit(_MOST_NAMES).collect()]
+        return WaitingPartitions(partitions.count(), names)
+
+    def count_without_time(self) -> int:
+        """Files that Hive has written, of which nobody knows when."""
+        return self.of(("new", "replaced", "conflict")).where("h_path IS NOT NULL AND h_time IS NULL").count()
+
+    def vanished(self) -> list[str]:
+        """Files that Delta has rewritten and Hive has taken away, in partitions in which Hive has new ones."""
+        written = self.of(("new", "conflict")).select("partition").distinct()
+        rows = self.of(("taken",)).where("h_path IS NULL").join(written, "partition", "left_semi").select("key")
+        return sorted(row.key for row in rows.toLocalIterator())
+
+    def rewritten_partitions(self) -> list[str]:
+        """Partitions that lost files and got others: a few of those that Hive has written anew."""
+        if not (self.count("new") and self.count("gone")):
+            return []
+        from pyspark.sql import functions as F  # noqa: N812
+
+        found = (
+            self.of(("new", "gone"))
+            .groupBy("partition")
+            .agg(F.count_distinct("kind").alias("kinds"))
+            .where("kinds = 2")
+            .orderBy("partition")
+            .limit(5)
+        )
+        return [row.partition for row in found.collect()]
+
+
+@contextmanager
+def differences(
+    snapshot: Snapshot,
+    ledger: Ledger,
+    files: DataFrame,
+    partition_types: dict[str, str],
+    options: ConversionOptions,
+    settled: Collection[str] = (),
+    quiet_since: int | None = None,
+) -> Iterator[Differences]:
+    """Compare Hive's files (FILES_SCHEMA) with the table. The answer is kept in Spark while the block runs.
+
+    :param settled: keys of files that Hive has taken away and people have decided about.
+    :param quiet_since: a partition in which Hive has a file of after this time, in milliseconds since the epoch, waits.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    placed = files.mapInArrow(FilePlacer(str(snapshot.root), partition_types, options), DESCRIBED_SCHEMA)
+    with persisted(placed) as hives:
+        doing = f"Comparing the files of {snapshot.root} with its log"
+        with spark_call(doing):
+            _refuse_unplaced(hives, snapshot, ledger)
+        hive = hives.select(
+            # Only of files of Delta's own, which may lie in any folder, nobody has found the key.
+            F.coalesce("key", place_of_listed()).alias("key"),
+            F.col("path").alias("h_path"),
+            F.col("size").alias("h_size"),
+            F.col("modification_time").alias("h_time"),
+            F.from_json("partition_values", "map<string,string>").alias("h_values"),
+        )
+        live = snapshot.files.select(
+            "key",
+            F.col("path").alias("l_path"),
+            F.col("size").alias("l_size"),
+            F.col("modification_time").alias("l_time"),
+            F.col("partition_values").alias("l_values"),
+            F.col("deletion_vector").alias("l_vector"),
+        )
+        tombs = snapshot.removed.select("key").distinct().withColumn("tombstone", F.lit(True))
+        joined = (
+            hive.join(live, "key", "full_outer").join(ledger.files(), "key", "full_outer").join(tombs, "key", "left")
+        )
+        values = {name: _value("h_values", name) for name in partition_types}
+        same_values = [f"{value} <=> nullif({_value('l_values', name)}, '')" for name, value in values.items()]
+        same_live = " AND ".join(["h_size = l_size", _SAME_TIME.format(time="l_time"), *same_values])
+        same_seen = f"h_size = hive_size AND {_SAME_TIME.format(time='hive_time')}"
+        partition = ", ".join(
+            f"concat({sql_literal(name + '=')}, "
+            f"coalesce({value}, {_value('l_values', name)}, {_value('hive_values', name)}, 'null'))"
+            for name, value in values.items()
+        )
+        told = joined.selectExpr(
+            *("key", "hive", "h_path", "h_size", "h_time", "l_path", "l_values", "l_size", "l_vector"),
+            f"{_KIND.format(same_live=same_live, same_seen=same_seen)} AS kind",
+            f"concat_ws('/', {partition}) AS partition" if partition else "'the table' AS partition",
+        )
+        with persisted(_with_unseen(told)) as frame:
+            with spark_call(doing):
+                found = _totalled(frame)
+                if found.count("unseen"):
+                    gone = _keys(snapshot, _gone(snapshot, found, options))
+                    found = _totalled(_with_lost(frame, gone))
+                if found.count("taken") and found.count("new") and found.count("delta"):
+                    found = _totalled(_with_rewritten(found.frame, snapshot, _keys(snapshot, settled)))
+                if quiet_since is not None and found.count(*_CHANGES):
+                    found = _totalled(_with_waiting(found.frame, quiet_since))
+            yield found
+
+
+def _totalled(frame: DataFrame) -> Differences:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = frame.groupBy("kind").agg(F.count("*"), F.sum("h_size"), F.count("l_path"), F.sum("l_size")).collect()
+    return Differences(frame, {kind: (files, hive or 0, live, log or 0) for kind, files, hive, live, log in rows})
+
+
+def _with_unseen(told: DataFrame) -> DataFrame:
+    """Mark Delta's live files that the listing has not, though they lie in a folder of Hive, or in one above it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    own = told.where("h_path IS NOT NULL OR hive IS NOT NULL").select(_folder("key").alias("folder"))
+    folders = own.union(own.select(_folder("folder"))).distinct().withColumn("hives", F.lit(True))
+    missing = (F.col("kind") == "delta") & F.col("h_path").isNull() & F.col("l_path").isNotNull() & F.col("hives")
+    return (
+        told.withColumn("folder", _folder("key"))
+        .join(folders, "folder", "left")
+        .withColumn("kind", F.when(missing, "unseen").otherwise(F.col("kind")))
+        .drop("hives", "hive")
+    )
+
+
+def _gone(snapshot: Snapshot, found: Differences, options: ConversionOptions) -> Iterator[str]:
+    """Of the files that the listing has not, those that are not there: a listing may be older than the file."""
+    rows = found.of(("unseen",)).select("key").orderBy("key").toLocalIterator()
+    files = ((parse_location(row.key), row.key) for row in rows)
+    return (key for _, key, there in with_presence(files, snapshot.spark, options) if there is None)
+
+
+def _with_lost(frame: DataFrame, gone: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    told = frame.join(gone.withColumn("gone", F.lit(True)), "key", "left")
+    kind = F.when(F.col("kind") != "unseen", F.col("kind")).when(F.col("gone"), "lost").otherwise("delta")
+    return told.withColumn("kind", kind).drop("gone")
+
+
+def _with_rewritten(frame: DataFrame, snapshot: Snapshot, settled: DataFrame) -> DataFrame:
+    """Tell new files that may be old rows written anew: Hive took away what Delta had rewritten and still has.
+
+    Not where Delta's own file lies in the same folder under the root: an overwrite by Hive would have taken that too,
+    so it was a VACUUM of Delta's that took the old files away.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    deltas = frame.where("kind = 'delta' AND l_path IS NOT NULL")
+    beside = deltas.where("h_path IS NOT NULL").select("folder").distinct().withColumn("beside", F.lit(True))
+    vanished = (
+        frame.where("kind = 'taken' AND h_path IS NULL")
+        .join(settled, "key", "left_anti")
+        .join(beside, "folder", "left")
+        .where(~(F.col("key").startswith(f"{key_of(snapshot.root)}/") & F.coalesce("beside", F.lit(False))))
+        .select("partition")
+        .distinct()
+    )
+    doubtful = vanished.join(deltas.select("partition"), "partition", "left_semi").withColumn("doubtful", F.lit(True))
+    doubled = (F.col("kind") == "new") & F.col("doubtful")
+    told = frame.join(doubtful, "partition", "left")
+    return told.withColumn("kind", F.when(doubled, "conflict").otherwise(F.col("kind"))).drop("doubtful")
+
+
+def _with_waiting(frame: DataFrame, quiet_since: int) -> DataFrame:
+    """Tell what is to wait: every change of a partition in which Hive has a file that is too young."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    young = frame.where((F.col("kind") != "delta") & (F.col("h_time") > quiet_since)).select("partition").distinct()
+    told = frame.join(young.withColumn("young", F.lit(True)), "partition", "left")
+    waits = F.col("young") & F.col("kind").isin(*_CHANGES)
+    return told.withColumn("kind", F.when(waits, "waiting").otherwise(F.col("kind"))).drop("young")
+
+
+def _keys(snapshot: Snapshot, keys: Iterable[str]) -> DataFrame:
+    """Keys as a DataFrame, to join with."""
+    return snapshot.spark.createDataFrame([(key,) for key in keys], "key string")
+
+
+def _folder(column: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.regexp_extract(column, "^(.*)/[^/]*$", 1)
+
+
+def _refuse_unplaced(placed: DataFrame, snapshot: Snapshot, ledger: Ledger) -> None:
+    """Refuse files that cannot be part of the table, and files that are listed twice (rule 4).
+
+    Files that Delta wrote need not lie in the folder of a partition: ``delta.randomizeFilePrefixes``.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    row = placed.agg(F.count("error") > 0, F.count("key") > F.count_distinct("key")).first()
+    assert row is not None
+    if row[0]:
+        said = ledger.files()
+        named = reduce(
+            lambda one, other: one.unionByName(other),
+            [frame.select("key") for frame in (said, snapshot.files, snapshot.removed)],
+        )
+        deltas = named.join(said.where("hive IS NOT NULL"), "key", "left_anti")
+        wrong = placed.where("error IS NOT NULL").withColumn("key", place_of_listed())
+        first = wrong.join(deltas, "key", "left_anti").orderBy("retryable", "path").first()
+        if first is not None:
+            raise KINDS[first.error_kind](first.error)
+    if row[1]:
+        twice = placed.groupBy("key").count().where("count > 1").orderBy("key").first()
+        raise PermanentError(f"The list of files has {twice and twice.key} more than once. List each file once")
+
+
+def _value(column: str, name: str) -> str:
+    return f"try_element_at({column}, {sql_literal(name)})"

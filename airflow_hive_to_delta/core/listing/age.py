@@ -1,0 +1,148 @@
+"""How old a list of files is, and whether a sync may mirror it (rule 57).
+
+A list that was made before the last sync does not have what that sync added: mirrored, it would take those files out of
+the Delta table again. A list of an earlier task says which version the log had before it was made. An S3 Inventory
+report cannot: it has the time at which S3 began to scan the bucket, and that is compared with
+
+- the time of the report that an entry of the log was made from, where it was one: both are of S3's clock;
+- the time at which the storage says the entry was written, otherwise: of S3's clock too, where the table is on S3.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_hive_to_delta.core.delta import actions as log_actions
+from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.listing.base import DatedListing, Listing, MadeListing
+
+if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.delta.snapshot import Commit, Snapshot
+    from airflow_hive_to_delta.core.models import TableInfo
+    from airflow_hive_to_delta.core.results import OutputMode
+
+
+@dataclass(frozen=True)
+class ListedAt:
+    """The moment at which the files of a table were as a list has them."""
+
+    #: Milliseconds since the epoch, of the moment or of one before it; None: not known.
+    time: int | None
+    #: The version that the table's log had before the files were listed, -1 for none; None: not known.
+    version: int | None
+
+    @property
+    def report_time(self) -> int | None:
+        """The time of a list for which no version is known, such as an S3 Inventory report; None for any other."""
+        return self.time if self.version is None else None
+
+
+def listed_before(listing: Listing, table: TableInfo) -> ListedAt | None:
+    """When the files of a table were listed, if the list is there already; None for a listing that makes it now."""
+    if isinstance(listing, MadeListing):
+        return ListedAt(listing.listed_at_time(table), listing.listed_at_version(table))
+    if isinstance(listing, DatedListing):
+        return ListedAt(listing.listed_at_time(table), None)
+    return None
+
+
+def now() -> int:
+    """This machine's time in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def conversion_notes(listed: ListedAt | None) -> list[str]:
+    """What people should know of a conversion from a list that is there already."""
+    if listed is None or listed.version is not None:
+        return []
+    if listed.time is None:
+        return ["It is not known when its files were listed: what Hive wrote or deleted since then is not in the table"]
+    return [
+        f"Its files were listed at {shown(listed.time)}: what Hive wrote or deleted since then is not in the table "
+        "before the next sync"
+    ]
+
+
+def check_age(
+    snapshot: Snapshot, table: TableInfo, listed: ListedAt, output_mode: OutputMode, run_version: int
+) -> list[str]:
+    """Refuse a list that is too old for a sync; what people should know of one that is not.
+
+    :param run_version: the number of this run, whose own entries do not count.
+    """
+    if listed.version is not None:
+        _check_version(snapshot, table, listed.version, run_version)
+        return []
+    name = table.qualified_name
+    if listed.time is None:
+        if output_mode == "append":
+            return []
+        raise PermanentError(
+            f"{name}: it is not known when its files were listed, and output_mode='complete' would take out of the "
+            "Delta table what was added since then. Take an S3 Inventory report whose manifest.json has a "
+            "creationTimestamp; or pass InventoryListing(files_df, listed_at=…), the time before the files were "
+            "listed; or list them with S3Listing or DatabricksListing"
+        )
+    last = _last_written(snapshot, run_version)
+    if last is None or listed.time >= last[0]:
+        return []
+    written, what = last
+    found = f"Its files were listed at {shown(listed.time)}, before {what} at {shown(written)}"
+    if output_mode == "append":
+        return [f"{found}: what Hive has written since the list waits for a newer one"]
+    raise PermanentError(
+        f"{name}: {found[0].lower()}{found[1:]}. output_mode='complete' would take out of the Delta table what was "
+        "added in between. Take a later S3 Inventory report, or list the files with S3Listing or DatabricksListing"
+    )
+
+
+def shown(milliseconds: int) -> str:
+    """A time as a message has it."""
+    moment = dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _check_version(snapshot: Snapshot, table: TableInfo, listed_at: int, run_version: int) -> None:
+    if listed_at >= snapshot.version:
+        return
+    later = [
+        commit.version
+        for commit in snapshot.history
+        if commit.ours
+        and commit.operation == log_actions.SYNC
+        and commit.version > listed_at
+        and not is_of_run(commit, run_version)
+    ]
+    if later:
+        raise PermanentError(
+            f"{table.qualified_name} was synced, as version {max(later)}, after its files were listed at version "
+            f"{listed_at}. List the files again"
+        )
+
+
+def _last_written(snapshot: Snapshot, run_version: int) -> tuple[int, str] | None:
+    """The latest list, or else moment, from which this package wrote to the table, and what it wrote."""
+    ours = [commit for commit in snapshot.history if commit.ours]
+    others = [commit for commit in ours if not is_of_run(commit, run_version)]
+    if others:
+        found = max((_time_of_list(snapshot, commit), commit.version, commit.operation) for commit in others)
+        made = "its sync" if found[2] == log_actions.SYNC else "its conversion"
+        return found[0], f"the list of {made}, version {found[1]},"
+    if ours or not snapshot.segment.times:
+        return None
+    # Delta has cleaned up all entries of ours: they were written before the oldest that is left.
+    oldest = min(snapshot.segment.times)
+    return snapshot.segment.times[oldest], f"version {oldest}, the oldest in its log,"
+
+
+def _time_of_list(snapshot: Snapshot, commit: Commit) -> int:
+    kept = commit.info.get("operationParameters", {}).get(log_actions.LISTED_AT)
+    return int(kept) if kept is not None else snapshot.segment.times[commit.version]
+
+
+def is_of_run(commit: Commit, run_version: int) -> bool:
+    """Whether a commit of this package is of the sync with this number."""
+    return commit.operation == log_actions.SYNC and commit.info["operationParameters"]["epochId"] == str(run_version)

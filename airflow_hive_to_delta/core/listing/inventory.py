@@ -1,0 +1,238 @@
+"""File lists that were made elsewhere: a user's DataFrame, and S3 Inventory reports.
+
+A report is a ``manifest.json``, and lists of objects in CSV, Parquet or ORC beside it. Spark reads them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_hive_to_delta.core.errors import PartitionError, PermanentError
+from airflow_hive_to_delta.core.listing.base import DatedListing
+from airflow_hive_to_delta.core.listing.locations import (
+    check_missing,
+    data_files,
+    may_be_under,
+    places_of,
+    with_places,
+)
+from airflow_hive_to_delta.core.models import FILES_SCHEMA, TableInfo
+from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+_FORMATS = {"CSV": "csv", "Parquet": "parquet", "ORC": "orc"}
+
+
+class InventoryListing(DatedListing):
+    """Files of many tables in one DataFrame, such as an S3 Inventory report; each table takes its own.
+
+    The inventory is read once or twice for each table: cache it when there are many.
+
+    :param files_df: what :func:`check_files_df` accepts.
+    :param glue_database: as for :class:`S3Listing`.
+    :param listed_at: when the files were as ``files_df`` has them, with a time zone: not later than the moment at which
+        listing them began. A sync with ``output_mode="complete"`` needs it, to refuse a list that is older than what
+        the Delta table has.
+    """
+
+    def __init__(
+        self,
+        files_df: DataFrame,
+        glue_database: str | None = None,
+        region: str | None = None,
+        listed_at: dt.datetime | None = None,
+    ) -> None:
+        if listed_at is not None and listed_at.tzinfo is None:
+            raise PermanentError(f"listed_at is {listed_at.isoformat()}, expected a time with a time zone")
+        self.files = check_files_df(files_df)
+        self.glue_database = glue_database
+        self.region = region
+        self._listed_at = None if listed_at is None else int(listed_at.timestamp() * 1000)
+
+    @classmethod
+    def from_manifest(
+        cls,
+        spark: SparkSession,
+        manifest_uri: str | Sequence[str],
+        glue_database: str | None = None,
+        region: str | None = None,
+    ) -> InventoryListing:
+        """Read S3 Inventory reports by their ``manifest.json``, one for each source bucket. Current versions only.
+
+        The list is as old as the oldest of them, by its ``creationTimestamp``.
+        """
+        uris = [manifest_uri] if isinstance(manifest_uri, str) else manifest_uri
+        if not uris:
+            raise PermanentError("manifest_uri is empty, expected the address of a manifest.json of S3 Inventory")
+        reports = [read_inventory(spark, uri) for uri in uris]
+        listing = cls(
+            reduce(lambda a, b: a.unionByName(b), [report.files for report in reports]), glue_database, region
+        )
+        created = [report.created for report in reports if report.created is not None]
+        listing._listed_at = min(created) if len(created) == len(reports) else None
+        return listing
+
+    def listed_at_time(self, table: TableInfo) -> int | None:  # noqa: ARG002
+        return self._listed_at
+
+    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
+        places = places_of(spark, table, options, self.glue_database, self.region)
+        if not places:
+            return spark.createDataFrame([], FILES_SCHEMA)
+        placed = with_places(self.files.where(may_be_under(places)), places)
+        if not options.allow_missing_partitions:
+            with spark_call(f"Looking for the files of {table.qualified_name} in the inventory"):
+                there = {row[0] for row in placed.select("place").distinct().collect()}
+            missing = [place for number, place in enumerate(places) if number not in there]
+            if missing and missing[0].values is None:
+                raise PartitionError(
+                    f"The inventory has no file under {missing[0].location}, the root of {table.qualified_name}. Take "
+                    "one that covers it, or pass ConversionOptions(allow_missing_partitions=True) if the table is empty"
+                )
+            check_missing(table, missing, options)
+        return data_files(placed)
+
+
+def check_files_df(files_df: DataFrame) -> DataFrame:
+    """A user's file list in FILES_SCHEMA, or an error that says what is missing or of the wrong type.
+
+    It has ``file_path`` (as on the storage, never URL-encoded: ``s3://``, ``file:`` or another scheme, or an absolute
+    local path), ``size`` in bytes, and optionally ``last_modified``: a timestamp, or milliseconds since the epoch.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if not hasattr(files_df, "schema"):
+        raise PermanentError(f"The file list is a {type(files_df).__name__}, expected a Spark DataFrame")
+    types = {field.name: field.dataType.simpleString() for field in files_df.schema.fields}
+    integers = {"tinyint", "smallint", "int", "bigint"}
+    timestamps = {"timestamp", "timestamp_ntz"}
+    expected = {"file_path": {"string"}, "size": integers, "last_modified": timestamps | integers}
+    wrong = [f"{name} is missing" for name in ("file_path", "size") if name not in types]
+    wrong += [
+        f"{name} is of the type {types[name]}"
+        for name, good in expected.items()
+        if name in types and types[name] not in good
+    ]
+    if wrong:
+        raise PermanentError(
+            f"{' and '.join(wrong)} in the file list, which has {', '.join(types) or 'no columns'}. Expected "
+            "file_path (string), size (an integer type) and optionally last_modified (timestamp, or bigint in ms)"
+        )
+    path, size = F.col("file_path"), F.col("size").cast("bigint")
+    # One spelling, `scheme://authority/path`, for everything that follows.
+    spelt = F.regexp_replace(path, r"^(?:file:(?://(?:localhost)?)?)?/", "file:///")
+    spelt = F.regexp_replace(spelt, r"^([a-z][a-z0-9+.-]*):/(?!/)", "$1:///")
+    bad_path = F.format_string("file_path is %s, expected an absolute path or a URI such as s3://bucket/file", path)
+    bad_size = F.format_string("The size of %s is null, expected its bytes", path)
+    if "last_modified" not in types:
+        modified = F.lit(None)
+    elif types["last_modified"] == "timestamp":
+        modified = F.unix_millis("last_modified")
+    elif types["last_modified"] == "timestamp_ntz":
+        modified = F.expr("timestampdiff(MILLISECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', last_modified)")
+    else:
+        modified = F.col("last_modified")
+    return files_df.select(
+        F.when(spelt.rlike(r"^[a-z][a-z0-9+.-]*://"), spelt).otherwise(F.raise_error(bad_path)).alias("path"),
+        F.coalesce(size, F.raise_error(bad_size).cast("bigint")).alias("size"),
+        modified.cast("bigint").alias("modification_time"),
+        F.lit(None).cast("map<string,string>").alias("partition_values"),
+    )
+
+
+class Inventory(NamedTuple):
+    """The objects of one bucket, by an inventory report."""
+
+    #: As :func:`check_files_df` takes them.
+    files: DataFrame
+    #: When S3 began to scan the bucket, in milliseconds since the epoch; None: the manifest does not say.
+    created: int | None
+
+
+def read_inventory(spark: SparkSession, manifest_uri: str) -> Inventory:
+    """The current objects of a report's source bucket.
+
+    Older versions and delete markers are left out. The paths have the scheme of ``manifest_uri``.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    location = parse_location(manifest_uri, "The inventory manifest")
+    if location.scheme not in S3_SCHEMES:
+        raise PermanentError(f"The inventory manifest is {manifest_uri}, expected an address on S3")
+    manifest = _read_manifest(spark, manifest_uri)
+    file_format = _FORMATS[manifest["fileFormat"]]
+    source = f"{location.scheme}://{manifest['sourceBucket']}/"
+    # An ARN: arn:aws:s3:::bucket
+    destination = f"{location.scheme}://{manifest['destinationBucket'].rpartition(':')[2]}/"
+    reports = [destination + file["key"] for file in manifest["files"]]
+    created = _created(manifest)
+    if not reports:
+        none = spark.createDataFrame([], "file_path string, size bigint, last_modified timestamp")
+        return Inventory(none, created)
+    reader = _reader(spark).format(file_format)
+    if file_format == "csv":
+        names = [name.strip().replace("`", "``") for name in manifest["fileSchema"].split(",")]
+        # Without a header: the manifest has it.
+        reader = reader.schema(", ".join(f"`{name}` string" for name in names)).option("escape", '"')
+    with spark_call(f"Reading the inventory report of {manifest_uri}"):
+        objects = reader.load(reports)
+        # CSV says IsLatest where Parquet and ORC say is_latest.
+        columns = {name.replace("_", "").lower(): F.col(f"`{name.replace('`', '``')}`") for name in objects.columns}
+    missing = [field for field in ("Key", "Size") if field.lower() not in columns]
+    if missing:
+        raise PermanentError(
+            f"The inventory report of {manifest_uri} has no {' and no '.join(missing)}, only "
+            f"{', '.join(objects.columns)}. Add the field Size to the inventory configuration and take its next report"
+        )
+    if "islatest" in columns:
+        objects = objects.where(columns["islatest"].cast("boolean"))
+    if "isdeletemarker" in columns:
+        objects = objects.where(~columns["isdeletemarker"].cast("boolean"))
+    # Keys in CSV are encoded as a form is: `+` is a space.
+    key = F.url_decode(columns["key"]) if file_format == "csv" else columns["key"]
+    modified = columns.get("lastmodifieddate", F.lit(None).cast("timestamp"))
+    files = objects.select(
+        F.concat(F.lit(source), key).alias("file_path"),
+        F.nullif(columns["size"].cast("string"), F.lit("")).cast("bigint").alias("size"),
+        (modified.cast("timestamp") if file_format == "csv" else modified).alias("last_modified"),
+    )
+    return Inventory(files, created)
+
+
+def _created(manifest: dict[str, Any]) -> int | None:
+    found = str(manifest.get("creationTimestamp", "")).strip()
+    return int(found) if found.isdecimal() and int(found) > 0 else None
+
+
+def _read_manifest(spark: SparkSession, uri: str) -> dict[str, Any]:
+    with spark_call(f"Reading the inventory manifest {uri}"):
+        text = _reader(spark).format("text").option("wholetext", "true").load(uri).head()
+    try:
+        manifest = json.loads(text[0] if text else "")
+    except ValueError as error:
+        raise PermanentError(f"The inventory manifest {uri} is not JSON: {error}") from error
+    expected = {"sourceBucket": str, "destinationBucket": str, "fileFormat": str, "fileSchema": str, "files": list}
+    found = manifest if isinstance(manifest, dict) else {}
+    wrong = [name for name, kind in expected.items() if not isinstance(found.get(name), kind)]
+    if wrong:
+        raise PermanentError(
+            f"The inventory manifest {uri} has no valid {', '.join(wrong)}; pass a manifest.json of S3 Inventory"
+        )
+    if found["fileFormat"] not in _FORMATS:
+        raise PermanentError(
+            f"The inventory manifest {uri} has the fileFormat {found['fileFormat']!r}, expected {', '.join(_FORMATS)}"
+        )
+    return found
+
+
+def _reader(spark: SparkSession) -> DataFrameReader:
+    # Names are names: neither patterns, nor partition folders to make columns of.
+    return spark.read.option("__globPaths__", "false").option("recursiveFileLookup", "true")

@@ -1,0 +1,169 @@
+"""Listing the files of tables on S3, with boto3."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
+from airflow_hive_to_delta.core.listing.base import DataFrameListing, files_from_arrow
+from airflow_hive_to_delta.core.listing.inventory import check_files_df as check_files_df
+from airflow_hive_to_delta.core.listing.locations import (
+    ARROW_FILES,
+    UNREADABLE_NAMES,
+    Place,
+    check_missing,
+    files_batch,
+    is_data_file,
+    places_of,
+)
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.storage import aws
+from airflow_hive_to_delta.core.storage.aws_errors import aws_call
+from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class S3Listing(DataFrameListing):
+    """Lists S3 with boto3 from this machine, many requests at a time, each bucket in its own region.
+
+    :param glue_database: the Glue database that knows the tables' partitions, when the tables do not say so themselves.
+    """
+
+    def __init__(self, region: str | None = None, glue_database: str | None = None, max_workers: int = 32) -> None:
+        self.region = region
+        self.glue_database = glue_database
+        self.max_workers = min(max_workers, aws.MAX_CONNECTIONS)
+
+    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
+        return files_from_arrow(spark, pa.Table.from_batches(self.list_batches(table, options, spark), ARROW_FILES))
+
+    def list_batches(
+        self, table: TableInfo, options: ConversionOptions, spark: SparkSession | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The files in the form of ARROW_FILES, as they are found, in no order; a few pages of them are held at a time.
+
+        The list is whole when the iterator has ended: a partition that is missing is an error only then.
+
+        :param spark: needed for tables whose partitions the session's catalog knows.
+        """
+        places = places_of(spark, table, options, self.glue_database, self.region, self.max_workers)
+        for place in places:
+            if place.location.scheme not in S3_SCHEMES:
+                raise PermanentError(
+                    f"{place.what} is at {place.location}, which is not on S3; list it with DatabricksListing"
+                )
+        folders = [_Folder(place, f"{place.location.key}/" if place.location.key else "") for place in places]
+        in_paths = table.partition_keys if places and places[0].values is None else []
+        with ThreadPoolExecutor(self.max_workers) as pool:
+            # A root is one folder: go down its partition folders until there are enough to list side by side.
+            for _ in in_paths:
+                if len(folders) < self.max_workers:
+                    below = []
+                    for _, page in self._listed(pool, folders, options, one_level=True):
+                        yield from page.batches
+                        below += page.folders
+                    folders = below
+            there = set()
+            for number, page in self._listed(pool, folders, options, one_level=False):
+                yield from page.batches
+                if page.is_there:
+                    there.add(number)
+        missing = [folder.place for number, folder in enumerate(folders) if number not in there]
+        check_missing(table, missing, options)
+
+    def _listed(
+        self, pool: ThreadPoolExecutor, folders: list[_Folder], options: ConversionOptions, *, one_level: bool
+    ) -> Iterator[tuple[int, _Page]]:
+        """The pages of all folders, each with its folder's number, listed side by side as fast as they are taken."""
+        found: queue.Queue[tuple[int, _Page | Exception | None]] = queue.Queue(maxsize=self.max_workers)
+        stopped = threading.Event()
+
+        def list_one(number: int) -> None:
+            try:
+                for page in self._list(folders[number], options, one_level):
+                    if stopped.is_set():
+                        return
+                    found.put((number, page))
+                found.put((number, None))
+            except Exception as error:
+                found.put((number, error))
+
+        listed = [pool.submit(list_one, number) for number in range(len(folders))]
+        try:
+            left = len(folders)
+            while left:
+                number, page = found.get()
+                if isinstance(page, Exception):
+                    raise page
+                if page is None:
+                    left -= 1
+                else:
+                    yield number, page
+        finally:
+            stopped.set()
+            for task in listed:
+                task.cancel()
+            # Whoever waits for room finds it, and then that nobody listens.
+            while not all(task.done() for task in listed):
+                with suppress(queue.Empty):
+                    found.get(timeout=0.05)
+
+    def _list(self, folder: _Folder, options: ConversionOptions, one_level: bool) -> Iterator[_Page]:
+        location = folder.place.location
+        base = len(f"{location.key}/") if location.key else 0
+        for answer in self._pages(folder, options, {"Delimiter": "/"} if one_level else {}):
+            files = []
+            for found in answer.get("Contents", []):
+                key, size = found["Key"], found["Size"]
+                if not is_data_file(key[base:], size):
+                    continue
+                if not UNREADABLE_NAMES.isdisjoint(key[base:].split("/")):
+                    raise PermanentError(
+                        f"The key {key!r} in the bucket {location.authority}, of {folder.place.what}, has an empty, "
+                        "'.' or '..' segment, which no Hadoop file system can address. Rename or remove the object"
+                    )
+                path = f"{location.scheme}://{location.authority}/{key}"
+                files.append((path, size, round(found["LastModified"].timestamp() * 1000)))
+            prefixes = [found["Prefix"] for found in answer.get("CommonPrefixes", [])]
+            yield _Page(
+                batches=[files_batch(files, folder.place.values)] if files else [],
+                folders=[_Folder(folder.place, prefix) for prefix in prefixes if is_data_file(prefix[base:], size=1)],
+                is_there=bool(answer.get("Contents")),
+            )
+
+    def _pages(
+        self, folder: _Folder, options: ConversionOptions, delimiter: dict[str, str]
+    ) -> Iterator[dict[str, Any]]:
+        bucket = folder.place.location.authority
+        doing = f"Listing {folder.place.what} at {folder.place.location}"
+        owner = options.expected_bucket_owner
+        try:
+            client = aws.s3_client(bucket, self.region or options.region, owner)
+        except HiveToDeltaError as error:
+            raise type(error)(f"{doing}: {error}") from error
+        pages: Any = client.get_paginator("list_objects_v2")
+        with aws_call(doing):
+            yield from pages.paginate(Bucket=bucket, Prefix=folder.prefix, **delimiter, **aws.owner(owner))
+
+
+class _Folder(NamedTuple):
+    place: Place
+    prefix: str
+
+
+class _Page(NamedTuple):
+    """One answer to a LIST request."""
+
+    batches: list[pa.RecordBatch]
+    folders: list[_Folder]
+    is_there: bool

@@ -1,0 +1,224 @@
+"""What the files of a table say, found on the executors: their columns, rows and statistics.
+
+Two ways to it, one result: from the Parquet footers (:mod:`footers`), or by Spark's own reader (:mod:`scan`) where
+Python workers cannot reach the storage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from airflow_hive_to_delta.core.catalogs.nested_tables import check_no_delta_table_within
+from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError
+from airflow_hive_to_delta.core.parquet import scan
+from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, check_folder_keys, error_row
+from airflow_hive_to_delta.core.parquet.footers import FooterReader
+from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema
+from airflow_hive_to_delta.core.spark.errors import spark_call
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from airflow_hive_to_delta.core.options import ConversionOptions
+    from airflow_hive_to_delta.core.parquet.statistics import TableLeaf
+    from airflow_hive_to_delta.core.storage.uri import Location
+
+#: The settings of CONVERT TO DELTA for how many files are taken at a time.
+STATS_BATCH_SIZE = "spark.databricks.delta.import.batchSize.statsCollection"
+SCHEMA_BATCH_SIZE = "spark.databricks.delta.import.batchSize.schemaInference"
+_FILES_PER_TASK = 2_500
+_FILES_PER_SCAN = 10_000
+
+_TOTALS = pa.schema(
+    [
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("absolute", pa.int64()),
+        ("layout", pa.string()),
+        ("file_schema", pa.string()),
+        ("evidence", pa.string()),
+        ("errors", pa.int64()),
+        ("error", pa.string()),
+        ("error_kind", pa.string()),
+        ("retryable", pa.bool_()),
+    ]
+)
+_TOTALS_SCHEMA = (
+    "files bigint, bytes bigint, absolute bigint, layout string, file_schema string, evidence string, "
+    "errors bigint, error string, error_kind string, retryable boolean"
+)
+
+
+@dataclass
+class DescribedFiles:
+    """The data files of a table: counted, checked, and what they say about its columns."""
+
+    frame: DataFrame
+    file_count: int
+    byte_count: int
+    #: Files outside the table's location.
+    absolute_count: int
+    #: None when there is no file.
+    evidence: Evidence | None
+    #: Text of each schema that files have, by its name.
+    layouts: dict[str, str]
+    scanned: bool
+
+    def with_statistics(
+        self, spark: SparkSession, schema: TableSchema, leaves: Sequence[TableLeaf], options: ConversionOptions
+    ) -> tuple[DataFrame, dict[str, str]]:
+        """The files with all that an add action needs (DESCRIBED_SCHEMA), and the layouts they name."""
+        if not self.scanned:
+            return self.frame, self.layouts
+        batch_size = _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_SCAN)
+        return scan.with_statistics(spark, self.frame, schema.schema, leaves, batch_size)
+
+    def read(self, spark: SparkSession, schema: StructType, options: ConversionOptions) -> Iterator[DataFrame]:
+        """The rows of the files, read by Spark into a schema: a DataFrame for each batch of files."""
+        batch_size = _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_SCAN)
+        return scan.read_batches(spark, self.frame, schema, batch_size)
+
+    def refuse_duplicates(self) -> None:
+        """Raise, naming paths that were listed twice (rule 4)."""
+        twice = self.frame.groupBy("add_path").count().where("count > 1").limit(3).collect()
+        names = ", ".join(row.add_path for row in twice)
+        raise PermanentError(f"The list of files has the same file more than once: {names}. List each file once")
+
+
+@contextmanager
+def describe_files(
+    spark: SparkSession,
+    files: DataFrame,
+    root: Location,
+    partition_types: dict[str, str],
+    options: ConversionOptions,
+) -> Iterator[DescribedFiles]:
+    """Describe a DataFrame in FILES_SCHEMA. Raises for the first file that cannot be part of the table."""
+    scanned = options.stats == "scan"
+    with persisted(files) as listed:
+        batch_size = (
+            _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
+            if options.stats == "none"
+            else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
+        )
+        with spark_call(f"Counting the files of {root}"):
+            folders = _files_by_folder(listed)
+        check_no_delta_table_within(root, folders, spark, options)
+        tasks = max(-(-sum(folders.values()) // batch_size), 1)
+        describe = scan.FilePlacer if scanned else FooterReader
+        placed = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
+        with persisted(placed) as frame:
+            with spark_call(f"Describing the files of {root}"):
+                described = _totalled(frame, scanned=scanned)
+            if scanned and described.file_count:
+                size = _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_SCAN)
+                described.evidence = scan.merged_evidence(spark, frame, size)
+                _check_scanned_folders(described, options)
+            yield described
+
+
+class EvidenceMerger:
+    """The function for ``mapInArrow`` that merges what files of many layouts say about the columns."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        evidence: Evidence | None = None
+        for batch in batches:
+            rows = batch.to_pylist()
+            for row in rows:
+                if row["file_schema"] is None:
+                    continue
+                try:
+                    mine = Evidence.of_file(json.loads(row["file_schema"]), row["path"])
+                except SchemaError as error:
+                    row |= {"errors": row["files"], **error_row(error)}
+                    continue
+                evidence = mine if evidence is None else evidence.merge(mine)
+            yield pa.RecordBatch.from_pylist(rows, schema=_TOTALS)
+        if evidence is not None:
+            last = {"files": 0, "bytes": 0, "absolute": 0, "errors": 0, "evidence": evidence.to_json()}
+            yield pa.RecordBatch.from_pylist([last], schema=_TOTALS)
+
+
+def _files_by_folder(files: DataFrame) -> dict[str, int]:
+    """How many files lie directly in each folder."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    counted = files.groupBy(F.regexp_replace("path", "/[^/]*$", "").alias("folder")).count()
+    return {row.folder: row["count"] for row in counted.collect()}
+
+
+def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
+    """One pass over the files: counts, errors, and the columns of all of them merged."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    error = F.struct("retryable", "path", "error", "error_kind")
+    groups = frame.groupBy("layout").agg(
+        F.max("file_schema").alias("file_schema"),
+        F.count("*").alias("files"),
+        F.sum("size").alias("bytes"),
+        F.sum(F.col("add_path").contains("://").cast("long")).alias("absolute"),
+        F.min("path").alias("path"),
+        F.count("error").alias("errors"),
+        # False sorts first: an error that no retry can help is told before one that it may.
+        F.min(F.when(F.col("error").isNotNull(), error)).alias("first"),
+    )
+    said = groups.select(*groups.columns[:-1], "first.error", "first.error_kind", "first.retryable")
+    merged = said.mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA)
+    layouts: dict[str, str] = {}
+    evidence: Evidence | None = None
+    files = size = absolute = errors = 0
+    failures = []
+    for row in merged.collect():
+        files, size, absolute = files + row.files, size + row.bytes, absolute + (row.absolute or 0)
+        errors += row.errors
+        if row.file_schema is not None:
+            layouts[row.layout] = row.file_schema
+        if row.error is not None:
+            failures.append((row.retryable, row.error, row.error_kind))
+        if row.evidence is not None:
+            mine = Evidence.from_json(row.evidence)
+            evidence = mine if evidence is None else evidence.merge(mine)
+    if failures:
+        _, first, kind = min(failures)
+        raise KINDS[kind](first if errors == 1 else f"{first} ({errors} of {files} files cannot be part of the table)")
+    return DescribedFiles(frame, files, size, absolute, evidence, layouts, scanned)
+
+
+def _check_scanned_folders(described: DescribedFiles, options: ConversionOptions) -> None:
+    columns = described.evidence.fields if described.evidence else ()
+    for row in described.frame.where("folder_keys is not null").select("folder_keys").distinct().collect():
+        check_folder_keys(json.loads(row.folder_keys), columns, "A file of the table", options)
+
+
+def _batch_size(spark: SparkSession, chosen: int | None, setting: str, otherwise: int) -> int:
+    if chosen:
+        return chosen
+    found = spark.conf.get(setting, None) or str(otherwise)
+    if not found.isdecimal() or int(found) < 1:
+        raise PermanentError(f"{setting} is {found!r}, expected a number of files, at least 1")
+    return int(found)
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """Keep a DataFrame while it is used, so that no file is read twice. Serverless platforms cannot and read again."""
+    from pyspark.errors import PySparkException
+
+    try:
+        kept = frame.persist()
+    except PySparkException as error:
+        if "NOT_SUPPORTED_WITH_SERVERLESS" not in str(error):
+            raise
+        yield frame
+        return
+    try:
+        yield kept
+    finally:
+        kept.unpersist()

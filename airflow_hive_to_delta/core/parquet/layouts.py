@@ -1,0 +1,163 @@
+"""The columns of a Parquet file in Delta's terms: the schema that Spark reads it with, and the leaves under it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_hive_to_delta.core.errors import PermanentError, SchemaError
+from airflow_hive_to_delta.core.parquet.footer_thrift import SchemaPart
+from airflow_hive_to_delta.core.parquet.writers import Statistic
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf column of a file: its Delta type, how its values are stored, and how its bounds are written, if at all."""
+
+    delta_type: str
+    #: Name of the rule for bounds; None: no bounds (rules 32 and 36).
+    bound: str | None = None
+    precision: int = 0
+    scale: int = 0
+    physical_type: str = ""
+    #: Bytes of a FIXED_LEN_BYTE_ARRAY.
+    length: int = 0
+
+    @property
+    def bounds_statistic(self) -> Statistic:
+        """What a writer must get right for these bounds to be used."""
+        match self.bound, self.physical_type:
+            case "float", _:
+                return Statistic.FLOAT_BOUNDS
+            case "string", _:
+                return Statistic.STRING_BOUNDS
+            case "decimal", "FIXED_LEN_BYTE_ARRAY":
+                return Statistic.FIXED_DECIMAL_BOUNDS
+            case "decimal", "BYTE_ARRAY":
+                return Statistic.VARIABLE_DECIMAL_BOUNDS
+            case "decimal", _:
+                return Statistic.INTEGER_DECIMAL_BOUNDS
+        return Statistic.INTEGER_BOUNDS
+
+    @property
+    def nulls_statistic(self) -> Statistic:
+        return Statistic.BYTE_ARRAY_NULLS if self.physical_type == "BYTE_ARRAY" else Statistic.OTHER_NULLS
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a file in Delta's terms."""
+
+    #: Equal for equal schemas.
+    name: str
+    #: The file's schema as JSON text, in Delta's form.
+    schema: str
+    column_names: frozenset[str]
+    #: None for leaves of lists and maps.
+    leaves: tuple[Leaf | None, ...]
+
+
+def layout_of(part: SchemaPart, path: str) -> Layout:
+    """The layout of a file whose footer begins with this schema.
+
+    pyarrow sees the schema only, in a file without rows: what else is in a footer can end its process. The types of
+    the leaves are taken from Parquet's own; pyarrow's follow the ``ARROW:schema`` that its writer leaves in a file.
+    """
+    reader = pq.ParquetReader()
+    try:
+        reader.open(pa.BufferReader(part.footer_without_rows()))
+        return _layout_of(reader.metadata.schema, path)
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"The footer of {path} has a name that is not UTF-8: {error}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise PermanentError(f"The schema in the footer of {path} cannot be read: {error}") from error
+
+
+def _layout_of(schema: pq.ParquetSchema, path: str) -> Layout:
+    columns = [schema.column(i) for i in range(len(schema))]
+    leaves = [_leaf(column, path) for column in columns]
+    remaining = iter(leaves)
+    fields = [_field(f.name, f.type, remaining, path) for f in schema.to_arrow_schema()]
+    text = json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
+    return Layout(
+        name=hashlib.blake2b(text.encode(), digest_size=16).hexdigest(),
+        schema=text,
+        column_names=frozenset(f["name"].lower() for f in fields),
+        leaves=tuple(None if c.max_repetition_level else leaf for c, leaf in zip(columns, leaves, strict=True)),
+    )
+
+
+def _field(name: str, kind: pa.DataType, leaves: Iterator[Leaf], path: str) -> dict[str, Any]:
+    return {"name": name, "type": _type(name, kind, leaves, path), "nullable": True, "metadata": {}}
+
+
+def _type(name: str, kind: pa.DataType, leaves: Iterator[Leaf], path: str) -> str | dict[str, Any]:
+    if isinstance(kind, pa.BaseExtensionType) and pa.types.is_nested(kind.storage_type):
+        raise SchemaError(
+            f"The column {name} of {path} is of the type {kind}, which Delta tables made in place cannot have"
+        )
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [_field(f.name, f.type, leaves, path) for f in kind.fields]}
+    if pa.types.is_map(kind):
+        key, value = (_type(name, t, leaves, path) for t in (kind.key_type, kind.item_type))
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    if pa.types.is_nested(kind):
+        return {
+            "type": "array",
+            "elementType": _type(name, kind.value_type, leaves, path),
+            "containsNull": True,
+        }
+    return next(leaves).delta_type
+
+
+def _leaf(column: Any, path: str) -> Leaf:
+    leaf = _typed_leaf(column, path)
+    return replace(leaf, physical_type=column.physical_type, length=column.length or 0)
+
+
+def _typed_leaf(column: Any, path: str) -> Leaf:
+    """The type that Spark reads a Parquet leaf as, or an error for those it cannot read."""
+    physical = column.physical_type
+    logical = json.loads(column.logical_type.to_json())
+    kind = logical["Type"]
+    match physical, kind:
+        case "BOOLEAN", _:
+            return Leaf("boolean")
+        case "INT32" | "INT64", "None":
+            return Leaf("integer" if physical == "INT32" else "long", "integer")
+        case "INT32", "Null":
+            return Leaf("integer")  # a column of nulls only; Spark reads its physical type
+        case "INT32" | "INT64", "Int" if logical["isSigned"]:
+            return Leaf({8: "byte", 16: "short", 32: "integer", 64: "long"}[logical["bitWidth"]], "integer")
+        case "INT32" | "INT64", "Int":
+            return Leaf({8: "short", 16: "integer", 32: "long", 64: "decimal(20,0)"}[logical["bitWidth"]])
+        case "INT32", "Date":
+            return Leaf("date", "date")
+        case "INT64", "Timestamp" if logical["timeUnit"] in ("milliseconds", "microseconds"):
+            unit = "millis" if logical["timeUnit"] == "milliseconds" else "micros"
+            return Leaf("timestamp" if logical["isAdjustedToUTC"] else "timestamp_ntz", unit)
+        case "INT96", _:
+            return Leaf("timestamp")
+        case "FLOAT" | "DOUBLE", "None":
+            return Leaf(physical.lower(), "float")
+        case "BYTE_ARRAY", "String" | "Enum" | "JSON":
+            return Leaf("string", "string")
+        case "BYTE_ARRAY", "None" | "BSON":
+            return Leaf("binary")
+        case "FIXED_LEN_BYTE_ARRAY", "None":
+            return Leaf("binary")
+        case _, "Decimal" if column.precision <= 38:
+            return Leaf(f"decimal({column.precision},{column.scale})", "decimal", column.precision, column.scale)
+    described = physical if kind == "None" else f"{physical} ({column.logical_type})"
+    raise SchemaError(
+        f"The column {column.path} of {path} is of the Parquet type {described}, which Spark cannot read into a Delta "
+        "table. Rewrite the files with a type it can, such as a timestamp in microseconds"
+    )

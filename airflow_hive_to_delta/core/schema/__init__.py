@@ -1,0 +1,1 @@
+"""Types, schemas and partition values: from what catalogs and files say to what Delta stores."""

@@ -1,0 +1,421 @@
+"""What files say about a table's columns, and the schema that fits the catalog and all of them (rules 10 to 12, 29).
+
+Executors gather :class:`Evidence` file by file and merge it in any order; the driver resolves it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import islice
+from typing import Any, NoReturn, Self
+
+from airflow_hive_to_delta.core.errors import SchemaError
+from airflow_hive_to_delta.core.readers import Trait, failing, reading
+from airflow_hive_to_delta.core.schema.partition_values import is_partition_type
+from airflow_hive_to_delta.core.schema.types import (
+    CHAR_VARCHAR,
+    PARTS,
+    DeltaType,
+    check_names,
+    dotted,
+    field_of,
+    is_primitive,
+    nested_of,
+    respell,
+    spark_type_of,
+    struct_of,
+    walk_fields,
+    widening_rank,
+    wider_type,
+)
+
+
+@dataclass
+class Evidence:
+    """What files say about one column and the columns inside it; the whole is about the row, a struct.
+
+    Each fact is kept with the smallest path of a file that states it. So merging is associative, commutative and
+    idempotent, the size depends on how much files differ and not on how many there are, and of files with
+    equal schemas only the one with the smallest path counts.
+    """
+
+    #: ``struct``, ``array``, ``map`` or a primitive type, each with a file.
+    types: dict[str, str] = field(default_factory=dict)
+    #: Spellings of the column's name, each with a file.
+    spellings: dict[str, str] = field(default_factory=dict)
+    #: The file that decides the column's place among its siblings, and the place it has there.
+    first: tuple[str, int] | None = None
+    #: Fields of a struct, by name in lower case.
+    fields: dict[str, Evidence] = field(default_factory=dict)
+    #: ``element`` of an array, ``key`` and ``value`` of a map.
+    parts: dict[str, Evidence] = field(default_factory=dict)
+
+    @classmethod
+    def of_file(cls, file_schema: Mapping[str, Any], path: str) -> Self:
+        """The evidence of one file, whose schema may have types that Delta does not know."""
+        return cls._of(dict(file_schema), path, ())
+
+    @classmethod
+    def _of(cls, file_type: DeltaType, path: str, where: tuple[str, ...]) -> Self:
+        if isinstance(file_type, str):
+            return cls({file_type: path})
+        seen = cls({file_type["type"]: path})
+        for index, column in enumerate(file_type.get("fields", ())):
+            name, key = column["name"], column["name"].lower()
+            if key in seen.fields:
+                other = next(iter(seen.fields[key].spellings))
+                raise SchemaError(
+                    f"The file {path} has the columns {dotted((*where, other))} and {dotted((*where, name))}, which "
+                    "Delta takes for one. Rewrite the file with one of them renamed"
+                )
+            child = cls._of(column["type"], path, (*where, name))
+            child.spellings, child.first = {name: path}, (path, index)
+            seen.fields[key] = child
+        for part, key in PARTS.get(file_type["type"], {}).items():
+            seen.parts[part] = cls._of(file_type[key], path, (*where, part))
+        return seen
+
+    def merge(self, other: Evidence) -> Evidence:
+        """The evidence of both. Neither is changed; ``Evidence()`` adds nothing."""
+        return Evidence(
+            _least(self.types, other.types),
+            _least(self.spellings, other.spellings),
+            min((first for first in (self.first, other.first) if first), default=None),
+            _merged(self.fields, other.fields),
+            _merged(self.parts, other.parts),
+        )
+
+    def to_json(self) -> str:
+        paths = sorted(set(self._paths()))
+        number = {path: index for index, path in enumerate(paths)}
+        return json.dumps({"paths": paths, "row": self._numbered(number)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        document = json.loads(text)
+        return cls._from_numbered(document["row"], document["paths"])
+
+    def _paths(self) -> Iterator[str]:
+        yield from self.types.values()
+        yield from self.spellings.values()
+        if self.first:
+            yield self.first[0]
+        for child in (*self.fields.values(), *self.parts.values()):
+            yield from child._paths()
+
+    # Paths are long and the same few recur at every column, so the document holds each once.
+    def _numbered(self, number: Mapping[str, int]) -> list[Any]:
+        return [
+            {name: number[path] for name, path in self.types.items()},
+            {name: number[path] for name, path in self.spellings.items()},
+            [number[self.first[0]], self.first[1]] if self.first else None,
+            {name: child._numbered(number) for name, child in self.fields.items()},
+            {name: child._numbered(number) for name, child in self.parts.items()},
+        ]
+
+    @classmethod
+    def _from_numbered(cls, row: list[Any], paths: Sequence[str]) -> Self:
+        types, spellings, first, fields, parts = row
+        return cls(
+            {name: paths[index] for name, index in types.items()},
+            {name: paths[index] for name, index in spellings.items()},
+            (paths[first[0]], first[1]) if first else None,
+            {name: cls._from_numbered(child, paths) for name, child in fields.items()},
+            {name: cls._from_numbered(child, paths) for name, child in parts.items()},
+        )
+
+
+@dataclass
+class TableSchema:
+    """The schema of the Delta table, partition columns last, and what the log must say for it to be read right."""
+
+    schema: dict[str, Any]
+    #: Table features it needs of readers and writers, sorted.
+    features: list[str] = field(default_factory=list)
+    #: Table properties that belong to the features.
+    configuration: dict[str, str] = field(default_factory=dict)
+    #: What people should know: columns left out, columns that are wider than some files, readers that cannot follow.
+    notes: list[str] = field(default_factory=list)
+
+
+def resolve(
+    evidence: Evidence | None,
+    catalog: Mapping[str, Any] | None,
+    partition_columns: Mapping[str, str],
+    *,
+    type_widening: bool = True,
+    allow_name_case_conflict: bool = False,
+    binary_as_string: bool = False,
+    ntz_as_timestamp: bool = False,
+) -> TableSchema:
+    """The one schema for the catalog and all files, or a :class:`SchemaError` that names column and files.
+
+    The catalog decides which columns there are, their order and types; the files decide how names are spelt
+    (rule 12). Without a catalog (None) the files decide it all; without files (None) the catalog does.
+    ``partition_columns`` are Delta types by name, in order, and win over columns of the files (rule 23). A catalog
+    may hold them too: then their comments are kept.
+    """
+    readings = {("binary", "string"): binary_as_string, ("timestamp_ntz", "timestamp"): ntz_as_timestamp}
+    resolver = _Resolver(type_widening, allow_name_case_conflict, {pair for pair, yes in readings.items() if yes})
+    partition_keys = {name.lower() for name in partition_columns}
+    if catalog is not None:
+        check_names(catalog)
+    wanted = {column["name"].lower(): column for column in catalog["fields"]} if catalog is not None else {}
+    columns = resolver.fields(
+        (),
+        [column for key, column in wanted.items() if key not in partition_keys] if catalog is not None else None,
+        {key: seen for key, seen in evidence.fields.items() if key not in partition_keys} if evidence else {},
+    )
+    for name, delta_type in partition_columns.items():
+        if not is_partition_type(delta_type):
+            raise SchemaError(
+                f"The partition column {dotted([name])} is of the type {delta_type!r}, by which Delta cannot "
+                "partition. Give it the primitive type that its values have"
+            )
+    if not columns:
+        raise SchemaError(
+            f"The table has no columns beside its partition columns ({', '.join(partition_columns) or 'none'}): "
+            "neither a file nor the catalog has one with a type. Declare its columns in the catalog, or pass files "
+            "that have some"
+        )
+    partitions = [
+        field_of(name, delta_type, wanted[name.lower()]["metadata"] if name.lower() in wanted else None)
+        for name, delta_type in partition_columns.items()
+    ]
+    table = TableSchema(struct_of([*columns, *partitions]), notes=resolver.notes())
+    check_names(table.schema)
+    if resolver.widened and type_widening:
+        table.features.append("typeWidening")
+        table.configuration["delta.enableTypeWidening"] = "true"
+    if _holds(table.schema, "timestamp_ntz"):
+        table.features.append("timestampNtz")
+    _map_columns(table)
+    table.features.sort()
+    return table
+
+
+def needs_column_mapping(schema: DeltaType) -> bool:
+    """Whether a name in it is one that Delta takes only with column mapping (rule 11)."""
+    return any(_SPECIAL.intersection(column["name"]) for _, column in walk_fields(schema))
+
+
+# Names with these need column mapping (rule 11).
+_SPECIAL = frozenset(" ,;{}()\n\t=")
+
+
+class _Resolver:
+    """One resolution: what the caller allows, and what was found on the way."""
+
+    def __init__(
+        self, type_widening: bool, allow_name_case_conflict: bool, readings: Collection[tuple[str, str]]
+    ) -> None:
+        self.type_widening = type_widening
+        self.allow_name_case_conflict = allow_name_case_conflict
+        #: Types of files that are read as another type of the catalog, because the caller says so.
+        self.readings = readings
+        self.widened: list[str] = []
+        self.only_in_files: list[str] = []
+        self.spelt_differently: list[str] = []
+        self.read_otherwise: list[str] = []
+
+    def fields(
+        self, where: tuple[str, ...], wanted: list[dict[str, Any]] | None, seen: Mapping[str, Evidence]
+    ) -> list[dict[str, Any]]:
+        """The fields of the struct at ``where``: the catalog's, or where it has no say (None) those of the files."""
+        pairs: list[tuple[dict[str, Any] | None, Evidence | None]]
+        if wanted is None:
+            pairs = [(None, seen[key]) for key in sorted(seen, key=lambda key: (seen[key].first or ("", 0), key))]
+        else:
+            pairs = [(column, seen.get(column["name"].lower())) for column in wanted]
+            for key in seen.keys() - {column["name"].lower() for column in wanted}:
+                spelling, path = min(seen[key].spellings.items(), key=lambda found: found[::-1])
+                self.only_in_files.append(f"{dotted((*where, spelling))} ({path})")
+        return [self._field(where, column, found) for column, found in pairs]
+
+    def _field(self, where: tuple[str, ...], wanted: dict[str, Any] | None, seen: Evidence | None) -> dict[str, Any]:
+        path = (*where, self._spelling(where, wanted, seen))
+        changes: list[dict[str, str]] = []
+        delta_type = self._type(path, (), wanted["type"] if wanted else None, seen, changes)
+        metadata = copy.deepcopy(wanted["metadata"]) if wanted else {}
+        if CHAR_VARCHAR in metadata:
+            metadata[CHAR_VARCHAR] = respell(metadata[CHAR_VARCHAR], delta_type)
+        if changes and self.type_widening:
+            metadata["delta.typeChanges"] = changes
+        return field_of(path[-1], delta_type, metadata)
+
+    def _spelling(self, where: tuple[str, ...], wanted: dict[str, Any] | None, seen: Evidence | None) -> str:
+        """How files spell the name, or the catalog where no file has the column (rule 12)."""
+        if not seen:
+            assert wanted is not None
+            return str(wanted["name"])
+        by_path = sorted((path, spelling) for spelling, path in seen.spellings.items())
+        (path, spelling), *others = by_path
+        if others:
+            other_path, other = others[0]
+            found = f"{dotted((*where, spelling))} in {path}, {dotted((*where, other))} in {other_path}"
+            if not self.allow_name_case_conflict:
+                raise SchemaError(
+                    f"Files spell one column in different ways: {found}. Readers that match names by case would read "
+                    "nulls. Rewrite one of the files, or pass allow_name_case_conflict=True if every reader ignores "
+                    "case, as Spark does"
+                )
+            self.spelt_differently.append(found)
+        return spelling
+
+    def _type(
+        self,
+        path: tuple[str, ...],
+        part: tuple[str, ...],
+        wanted: DeltaType | None,
+        seen: Evidence | None,
+        changes: list[dict[str, str]],
+    ) -> DeltaType:
+        """The type of the column at ``path``.
+
+        ``part`` leads from the nearest field to here, through arrays and maps; ``changes`` are that field's.
+        """
+        if seen is None:
+            assert wanted is not None
+            return copy.deepcopy(wanted)
+        found = seen.types
+        nested = [name for name in sorted(found) if name == "struct" or name in PARTS]
+        if not nested and not isinstance(wanted, dict):
+            return self._primitive(path, part, wanted, found, changes)
+        kind = wanted["type"] if isinstance(wanted, dict) else nested[0]
+        if set(found) != {kind} or isinstance(wanted, str):
+            self._conflict(path, wanted, found)
+        if kind == "struct":
+            return struct_of(self.fields(path, wanted["fields"] if isinstance(wanted, dict) else None, seen.fields))
+        parts = {
+            name: self._type(
+                (*path, name),
+                (*part, name),
+                wanted[key] if isinstance(wanted, dict) else None,
+                seen.parts.get(name),
+                changes,
+            )
+            for name, key in PARTS[kind].items()
+        }
+        return nested_of(kind, parts)
+
+    def _primitive(
+        self,
+        path: tuple[str, ...],
+        part: tuple[str, ...],
+        wanted: str | None,
+        found: Mapping[str, str],
+        changes: list[dict[str, str]],
+    ) -> str:
+        final = wanted or reduce(
+            lambda one, other: wider_type(one, other) or self._conflict(path, None, found), sorted(found)
+        )
+        if not is_primitive(final):
+            raise SchemaError(
+                f"The column {dotted(path)} is of the type {final!r} in the file {found.get(final, '')}, which Delta "
+                "does not have. Rewrite the column, or declare the table in a catalog without it"
+            )
+        narrower = []
+        for name in found:
+            if wanted and (name, final) in self.readings:
+                self.read_otherwise.append(f"{dotted(path)} ({spark_type_of(name)} as {spark_type_of(final)})")
+            elif wider_type(name, final) != final:
+                self._conflict(path, wanted, found)
+            elif name != final:
+                narrower.append(name)
+        if narrower:
+            narrower.sort(key=widening_rank)
+            files = ", ".join(f"{spark_type_of(name)} in {found[name]}" for name in narrower)
+            self.widened.append(f"{dotted(path)} ({spark_type_of(final)}; {files})")
+            changes.extend(_type_changes(narrower, final, part))
+        return final
+
+    def _conflict(self, path: tuple[str, ...], wanted: DeltaType | None, found: Mapping[str, str]) -> NoReturn:
+        """Name two sides that do not fit: the catalog and a file, or two files."""
+        by_path = sorted((file, name) for name, file in found.items())
+        if wanted is not None:
+            kind = wanted if isinstance(wanted, str) else wanted["type"]
+            file, name = next((file, name) for file, name in by_path if wider_type(name, kind) != kind)
+            sides = f"{spark_type_of(wanted)} in the catalog and {spark_type_of(name)} in the file {file}"
+            advice = f"Give the column the type {spark_type_of(name)} in the catalog, or rewrite the file"
+            if (name, wanted) == ("binary", "string"):
+                advice = "Pass binary_as_string=True if the bytes are text in UTF-8, or give it the type binary"
+            if (name, wanted) == ("timestamp_ntz", "timestamp"):
+                advice = "Pass ntz_as_timestamp=True if the times are in UTC, or give it the type timestamp_ntz"
+        else:
+            pairs = [(one, other) for one in by_path for other in by_path if one < other]
+            one, other = next((p for p in pairs if wider_type(p[0][1], p[1][1]) is None), pairs[0])
+            sides = f"{spark_type_of(one[1])} in the file {one[0]} and {spark_type_of(other[1])} in the file {other[0]}"
+            advice = "Rewrite the files of one of the types"
+        raise SchemaError(
+            f"The column {dotted(path)} is {sides}. Only integers, floats and decimals can differ, where the wider "
+            f"type keeps every value of the narrower. {advice}"
+        )
+
+    def notes(self) -> list[str]:
+        notes = []
+        if self.only_in_files:
+            notes.append(
+                f"Columns of the files that the catalog does not have were left out: {_some(self.only_in_files)}"
+            )
+        if self.spelt_differently:
+            notes.append(f"Only readers that ignore case see every value of: {_some(self.spelt_differently)}")
+        if self.read_otherwise:
+            notes.append(f"Columns of the files are read as another type, by option: {_some(self.read_otherwise)}")
+        if self.widened:
+            trait: Trait = "typeWidening" if self.type_widening else "narrower files"
+            notes.append(
+                f"Some files are narrower than the table in: {_some(self.widened)}; the feature typeWidening is "
+                f"{'on' if self.type_widening else 'off'}: {reading(trait)} read it, {failing(trait)} do not"
+            )
+        return notes
+
+
+def _type_changes(narrower: Sequence[str], final: str, part: Sequence[str]) -> Iterator[dict[str, str]]:
+    """The history that Delta wants: each type found, to the next that is wider, and so on to the table's."""
+    chain = [*narrower, final]
+    for index, name in enumerate(narrower):
+        to = next(wider for wider in islice(chain, index + 1, None) if wider_type(name, wider) == wider)
+        yield {"fromType": name, "toType": to, **({"fieldPath": ".".join(part)} if part else {})}
+
+
+def _map_columns(table: TableSchema) -> None:
+    """Column mapping by name where a name needs it: the Parquet name stays the physical one (rule 11)."""
+    paths = [path for path, column in walk_fields(table.schema) if _SPECIAL.intersection(column["name"])]
+    if not paths:
+        return
+    last = 0
+    for last, (_, column) in enumerate(walk_fields(table.schema), start=1):
+        column["metadata"]["delta.columnMapping.id"] = last
+        column["metadata"]["delta.columnMapping.physicalName"] = column["name"]
+    table.features.append("columnMapping")
+    table.configuration["delta.columnMapping.mode"] = "name"
+    table.configuration["delta.columnMapping.maxColumnId"] = str(last)
+    table.notes.append(
+        f"Names with a space, a tab, a line break or one of ,;{{}}()= need the feature columnMapping, which some "
+        f"readers lack ({failing('columnMapping')} among them): {_some(map(dotted, paths))}"
+    )
+
+
+def _holds(delta_type: DeltaType, word: str) -> bool:
+    if isinstance(delta_type, str):
+        return delta_type == word
+    if delta_type["type"] == "struct":
+        return any(_holds(column["type"], word) for column in delta_type["fields"])
+    return any(_holds(delta_type[key], word) for key in PARTS[delta_type["type"]].values())
+
+
+def _least(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    return {**one, **{name: min(path, one.get(name, path)) for name, path in other.items()}}
+
+
+def _merged(one: Mapping[str, Evidence], other: Mapping[str, Evidence]) -> dict[str, Evidence]:
+    return {**one, **{name: one[name].merge(seen) if name in one else seen for name, seen in other.items()}}
+
+
+def _some(found: Iterable[str], most: int = 10) -> str:
+    listed = sorted(found)
+    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")

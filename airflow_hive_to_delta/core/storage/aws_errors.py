@@ -1,0 +1,80 @@
+"""Errors of AWS in this package's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+    PartialCredentialsError,
+)
+
+from airflow_hive_to_delta.core.errors import (
+    EXPIRED_CODES,
+    RENEW_CREDENTIALS,
+    AccessDeniedError,
+    HiveToDeltaError,
+    MissingError,
+    PermanentError,
+    TransientError,
+)
+
+_DENIED = {"AccessDenied", "AccessDeniedException", "403", "Forbidden", "InvalidAccessKeyId",
+           "SignatureDoesNotMatch", "UnrecognizedClientException",
+           "AllAccessDisabled", "KMS.DisabledException"}  # fmt: skip
+_MISSING = {"NoSuchKey", "NoSuchBucket", "404", "NotFound", "EntityNotFoundException"}
+_TRANSIENT = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "InternalError",
+              "InternalServiceException", "ServiceUnavailable", "OperationTimeoutException", "RequestTimeout",
+              "500", "502", "503", "504", "409", "ConditionalRequestConflict", "OperationAborted",
+              "ConcurrentModificationException"}  # fmt: skip
+
+
+def is_expired(code: str) -> bool:
+    """Whether an error code of AWS says that the credentials have expired.
+
+    A HEAD request's answer has no body, and so no code but its status: of expired credentials that is 400.
+    """
+    return code in EXPIRED_CODES or code == "400"
+
+
+def translate_aws_error(error: ClientError | BotoCoreError, doing: str) -> HiveToDeltaError:
+    """The error of an AWS call in this package's terms. ``doing`` says what was tried, and on what."""
+    if isinstance(error, ClientError):
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        message = f"{doing}: {code}: {error.response.get('Error', {}).get('Message', '')}".rstrip(": ")
+        if is_expired(code):
+            maybe = "S3 gives no reason here, but most often it is this: " if code == "400" else ""
+            return TransientError(f"{message}. {maybe}{RENEW_CREDENTIALS}")
+        if code in _DENIED or status == 403:
+            return AccessDeniedError(f"{message}. Grant this identity access, or run with another one")
+        if code in _MISSING or status == 404:
+            return MissingError(message)
+        if code in _TRANSIENT or status >= 500:
+            return TransientError(message)
+        return PermanentError(message)
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+        return AccessDeniedError(
+            f"{doing}: {error}. Give the process AWS credentials (a role, a profile or environment)"
+        )
+    if isinstance(error, NoRegionError):
+        return PermanentError(
+            f"{doing}: {error} Name it as the region of the call or the connection, or set AWS_DEFAULT_REGION"
+        )
+    if isinstance(error, ParamValidationError):
+        return PermanentError(f"{doing}: {error}")
+    return TransientError(f"{doing}: {error}")
+
+
+@contextmanager
+def aws_call(doing: str) -> Iterator[None]:
+    """Turn what boto3 raises inside the block into this package's errors."""
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        raise translate_aws_error(error, doing) from error

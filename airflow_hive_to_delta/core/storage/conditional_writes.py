@@ -1,0 +1,100 @@
+"""Whether a store refuses to write an object that is there already, as ``If-None-Match: *`` asks it to (rule 2).
+
+Some stores that speak the protocol of S3, and some proxies, take the header and ignore it. Two writers would then both
+commit the same version of a log, and each be told that it had succeeded. So before the first write to a bucket a small
+object is written twice. It cannot be seen from outside whether a store also decides between two writers at the same
+moment: one that looks first and writes afterwards passes.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from threading import Lock
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.storage.uri import Location
+
+#: Does something to the object at a location.
+Request = Callable[[Location], object]
+
+
+def require_conditional_writes(
+    path: Location, endpoint: str, operation: str, *, put: Request, put_again: Request, delete: Request
+) -> None:
+    """Make sure, once per process, endpoint, bucket and operation, that a second write of an object is refused.
+
+    :param path: what is to be written. The object that is tried with lies in the records of the same log, and is
+        deleted again.
+    :param operation: what ``put_again`` sends to complete its write.
+    :param put: writes a small object, unless there is one; so does ``put_again``.
+    :raises PermanentError: the second write was accepted.
+    """
+    bucket = (endpoint, path.authority, operation)
+    with _lock:
+        one_at_a_time = _locks.setdefault(bucket, Lock())
+    with one_at_a_time:
+        # Only what was honoured is remembered: a store that has been mended is tried again.
+        if bucket in _honoured:
+            return
+        probe = _probe_of(path)
+        try:
+            refused = _refuses_second_write(probe, put, put_again)
+        finally:
+            left = _take_away(probe, delete)
+        if not refused:
+            raise PermanentError(
+                f"The store at {endpoint} ignores If-None-Match on {operation}: it accepted a second write of {probe}, "
+                f"so two writers could both write the same version of a table's log. {path} was not written. Use a "
+                "version of the store that refuses the second write, as S3 does, take a proxy that drops the header "
+                f"out of the way, or give the table a location on another store. {left}".rstrip()
+            )
+        if left:
+            logger.warning(left)
+        _honoured.add(bucket)
+
+
+logger = logging.getLogger(__name__)
+
+_lock = Lock()
+_locks: dict[tuple[str, str, str], Lock] = {}
+_honoured: set[tuple[str, str, str]] = set()
+#: Folders of a table's log and of the records in it, which readers of Delta pass over.
+_LOG, _RECORDS = "/_delta_log/", "_hive_to_delta"
+
+
+def _probe_of(path: Location) -> Location:
+    """An object of no other writer, among the records of the log that a path is in; beside a path that is in none."""
+    before, log, _ = path.path.rpartition(_LOG)
+    folder = f"{before}{log}{_RECORDS}" if log else path.path.rpartition("/")[0]
+    return Location(path.scheme, path.authority, folder).child(f"conditional-write-{uuid.uuid4().hex}")
+
+
+def _refuses_second_write(probe: Location, put: Request, put_again: Request) -> bool:
+    _is_refused(probe, put)  # if so, the client had repeated it by itself, after its answer was lost
+    return _is_refused(probe, put_again)
+
+
+def _is_refused(probe: Location, write: Request) -> bool:
+    try:
+        write(probe)
+    except ClientError as error:
+        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 412:
+            return True
+        raise
+    return False
+
+
+def _take_away(probe: Location, delete: Request) -> str:
+    """Delete the object; what to say where that fails. Not an error: an identity may have the right to write only."""
+    try:
+        delete(probe)
+    except (ClientError, BotoCoreError) as error:
+        return (
+            f"{probe}, written to see whether the store honours If-None-Match, could not be deleted ({error}). It is "
+            "of no use: delete it, or give this identity the right to (s3:DeleteObject)"
+        )
+    return ""

@@ -1,0 +1,157 @@
+"""The end of a file on any storage, where a Parquet file has its footer: read in one request where that is enough.
+
+A read that breaks off is tried again, a few times: among a million files some answer is always cut short.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import sleep
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.fs
+from botocore.exceptions import ClientError
+from urllib3.exceptions import HTTPError
+
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
+from airflow_hive_to_delta.core.storage import aws
+from airflow_hive_to_delta.core.storage.aws_errors import aws_call
+from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location
+
+if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.options import ConversionOptions
+
+
+#: Seconds before the second attempt at reading a file, the third and the last, at most: each is drawn from the upper
+#: half, so that the files of one worker do not all come back at the same moment.
+PAUSES = (0.5, 2.0, 8.0)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last bytes of a file, and what tells this file from one that replaces it."""
+
+    data: bytes
+    file_size: int
+    #: Milliseconds since 1970.
+    modification_time: int
+    #: An ETag, or what stands for one.
+    version: str
+
+
+#: Reads so many of a file's last bytes, of this version of it if one is given.
+_Read = Callable[[Location, int, str | None, "ConversionOptions"], Tail]
+
+
+def read_tail(location: Location, size: int, options: ConversionOptions) -> tuple[bytes, int]:
+    """The end of a file with its whole footer in it, and when the file was modified. One read where that is enough."""
+    read = _read_s3 if location.scheme in S3_SCHEMES else _read_local if location.scheme == "file" else _read_arrow
+    tail = _retried(read, location, min(size, max(options.footer_tail_bytes, 8)), None, options)
+    if tail.file_size != size:
+        raise PermanentError(
+            f"The file {location} has {tail.file_size} bytes, but {size} were listed: it was rewritten since, or the "
+            "list is of another table. List the files again"
+        )
+    # The last 8 bytes are the footer's length and the magic bytes.
+    needed = int.from_bytes(tail.data[-8:-4], "little") + 8
+    if needed > len(tail.data) and tail.data.endswith(b"PAR1") and needed <= size:
+        first = tail
+        tail = _retried(read, location, needed, first.version, options)
+        if (tail.version, tail.file_size) != (first.version, size):
+            raise _rewritten(location)
+    return tail.data, tail.modification_time
+
+
+def _retried(read: _Read, location: Location, length: int, version: str | None, options: ConversionOptions) -> Tail:
+    for pause in (*PAUSES, None):
+        try:
+            return _read_whole(read, location, length, version, options)
+        except TransientError as error:
+            if pause is None:
+                raise TransientError(f"{error} (tried {len(PAUSES) + 1} times)") from error
+        sleep(random.uniform(pause / 2, pause))  # noqa: S311
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _read_whole(read: _Read, location: Location, length: int, version: str | None, options: ConversionOptions) -> Tail:
+    tail = read(location, length, version, options)
+    expected = min(length, tail.file_size)
+    if len(tail.data) != expected:
+        raise TransientError(f"Reading the footer of {location} gave {len(tail.data)} bytes, expected {expected}")
+    return tail
+
+
+def _rewritten(location: Location) -> PermanentError:
+    return PermanentError(
+        f"The file {location} was rewritten while its footer was read, so it is not the file that was listed. "
+        "List the files again, in a window without other writers"
+    )
+
+
+def _read_local(location: Location, length: int, _version: str | None, _options: ConversionOptions) -> Tail:
+    try:
+        descriptor = os.open(location.path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise MissingError(f"The file {location} does not exist. List the files again") from None
+    except OSError as error:
+        raise PermanentError(f"The file {location} cannot be opened: {error.strerror}") from error
+    try:
+        status = os.fstat(descriptor)
+        data = os.pread(descriptor, length, max(status.st_size - length, 0))
+    except OSError as error:
+        raise PermanentError(f"The file {location} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    version = f"{status.st_ino} {status.st_mtime_ns}"
+    return Tail(data, status.st_size, status.st_mtime_ns // 1_000_000, version)
+
+
+def _read_s3(location: Location, length: int, version: str | None, options: ConversionOptions) -> Tail:
+    client = aws.s3_client(location.authority, options.region, options.expected_bucket_owner)
+    doing = f"Reading the footer of {location}"
+    arguments = {"IfMatch": version} if version else {}
+    try:
+        with aws_call(doing):
+            try:
+                answer = client.get_object(
+                    Bucket=location.authority,
+                    Key=location.key,
+                    Range=f"bytes=-{length}",
+                    **arguments,  # type: ignore[arg-type]
+                    **aws.owner(options.expected_bucket_owner),  # type: ignore[arg-type]
+                )
+            except ClientError as error:
+                code = str(error.response.get("Error", {}).get("Code", ""))
+                if code == "InvalidRange":  # an empty object has no last bytes
+                    return Tail(b"", 0, 0, "")
+                if code in ("PreconditionFailed", "412"):
+                    raise _rewritten(location) from error
+                raise
+            # Outside of what botocore tries again: the answer had begun.
+            data = answer["Body"].read()
+    except MissingError as error:
+        raise MissingError(f"{error}. List the files again") from error
+    except (HTTPError, OSError) as error:
+        raise TransientError(f"{doing}: {error}") from error
+    total = answer.get("ContentRange", "").rpartition("/")[2]
+    modification_time = int(answer["LastModified"].timestamp() * 1000)
+    return Tail(data, int(total or len(data)), modification_time, answer.get("ETag", ""))
+
+
+def _read_arrow(location: Location, length: int, _version: str | None, _options: ConversionOptions) -> Tail:
+    try:
+        storage, path = pyarrow.fs.FileSystem.from_uri(f"{location.scheme}://{location.authority}/")
+        path = f"{path.rstrip('/')}{location.path}"
+        info = storage.get_file_info(path)
+        with storage.open_input_file(path) as file:
+            data = file.read_at(length, max(info.size - length, 0))
+    except (pa.ArrowException, OSError, ImportError) as error:
+        raise PermanentError(
+            f"The footer of {location} cannot be read by a Python worker: {error}. "
+            'Pass ConversionOptions(stats="scan"), so that Spark itself reads the files'
+        ) from error
+    return Tail(data, info.size, (info.mtime_ns or 0) // 1_000_000, str(info.mtime_ns))

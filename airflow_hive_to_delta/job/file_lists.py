@@ -1,0 +1,160 @@
+"""Lists of files as a job takes and makes them: listed before by a task of their own, or again by the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_hive_to_delta.core.catalogs.definitions import place_digest
+from airflow_hive_to_delta.core.errors import KINDS, PermanentError, TransientError
+from airflow_hive_to_delta.core.listing.age import ListedAt, listed_before, now
+from airflow_hive_to_delta.core.listing.base import DataFrameListing, MadeListing, log_version
+from airflow_hive_to_delta.core.listing.inventory import InventoryListing
+from airflow_hive_to_delta.core.listing.s3 import S3Listing
+from airflow_hive_to_delta.core.listing.spark import DatabricksListing
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.job.manifests import FileList, files_df, too_many
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def listing_of(spark: SparkSession, given: Mapping[str, Any]) -> DataFrameListing:
+    """The listing that a request names: ``{"strategy": "s3" | "spark" | "inventory", …}`` with its own arguments."""
+    arguments = {name: value for name, value in given.items() if name != "strategy"}
+    match given["strategy"]:
+        case "s3":
+            return S3Listing(**arguments)
+        case "spark":
+            return DatabricksListing(**arguments)
+        case "inventory":
+            return InventoryListing.from_manifest(spark, **arguments)
+    raise PermanentError(f"The listing strategy is {given['strategy']!r}, expected s3, spark or inventory")
+
+
+class ListMaker:
+    """Makes lists of files. A listing that is asked for many tables, such as an inventory, is read once.
+
+    :param inline_limit: more files than this make a manifest.
+    :param say: tells what is done.
+    """
+
+    def __init__(
+        self, spark: SparkSession, options: ConversionOptions, inline_limit: int, say: Callable[[str], None]
+    ) -> None:
+        self._spark = spark
+        self._options = options
+        self._limit = inline_limit
+        self._say = say
+        self._strategies: dict[str, DataFrameListing] = {}
+
+    def make(self, table: TableInfo, listing: Mapping[str, Any], manifest: str | None) -> FileList:
+        """The list of a table's files.
+
+        :param listing: as :func:`listing_of` takes it.
+        :param manifest: where a list goes that is too long to travel inline.
+        """
+        strategy = self.strategy(listing)
+        # Before the listing, so that it is never too new.
+        listed = listed_before(strategy, table) or ListedAt(now(), log_version(table, self._options, self._spark))
+        files = self._made_of(strategy.list_files_df(self._spark, table, self._options), table, manifest)
+        files.log_version, files.listed_at = listed.version, listed.time
+        files.listing, files.listed_for = dict(listing), place_digest(table)
+        self._say(f"{table.qualified_name}: {files.file_count} files, {files.byte_count} bytes")
+        return files
+
+    def strategy(self, listing: Mapping[str, Any]) -> DataFrameListing:
+        """The listing that a document names, made once. Raises for one that nobody knows, or that cannot be read."""
+        key = json.dumps(listing, sort_keys=True)
+        if key not in self._strategies:
+            self._strategies[key] = listing_of(self._spark, listing)
+        return self._strategies[key]
+
+    def _made_of(self, found: DataFrame, table: TableInfo, manifest: str | None) -> FileList:
+        kept = found.persist()
+        try:
+            count, size = kept.selectExpr("count(*)", "coalesce(sum(size), 0)").collect()[0]
+            if count <= self._limit:
+                inline = [row.asDict() for row in kept.collect()]
+                return FileList(table.qualified_name, count, size, files=inline)
+            if manifest is None:
+                raise PermanentError(too_many(table.qualified_name, self._limit))
+            kept.write.parquet(manifest, mode="overwrite", compression="zstd")
+            return FileList(table.qualified_name, count, size, manifest=manifest)
+        finally:
+            kept.unpersist()
+
+
+class GivenLists(MadeListing):
+    """A listing of files that were listed before. Where ``maker`` is given, some are listed again, each once.
+
+    A list that is an error is raised for its table.
+
+    :param manifests: where a list that is made again goes, for each list, or null.
+    :param later_try: list all tables again that are asked for: an earlier try of the task has failed. Otherwise only
+        those whose definition has changed since.
+    """
+
+    def __init__(
+        self,
+        lists: list[dict[str, Any]],
+        maker: ListMaker | None = None,
+        manifests: list[str | None] | None = None,
+        *,
+        later_try: bool = False,
+    ) -> None:
+        self._lists = {files["table"]: files for files in lists}
+        self._maker = maker
+        self._manifests = dict(zip(self._lists, manifests or [None] * len(lists), strict=True))
+        self._later_try = later_try
+        self._made: dict[str, dict[str, Any]] = {}
+
+    def made(self, table: str) -> dict[str, Any] | None:
+        """The list that was made again for a table."""
+        return self._made.get(table)
+
+    def can_list(self, table: TableInfo) -> bool:
+        """Whether it is known how the table's files were listed."""
+        return self._maker is not None and self._lists[table.qualified_name].get("listing") is not None
+
+    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:  # noqa: ARG002
+        document = self._document(table)
+        if "error" in document:
+            kind = TransientError if document["retryable"] else PermanentError
+            raise KINDS.get(document.get("kind", ""), kind)(document["error"])
+        files = FileList.from_dict(document)
+        found = files_df(spark, files)
+        with spark_call(f"Reading the list of the files of {table.qualified_name}"):
+            count = found.count()
+        if count != files.file_count:
+            where = f" at {files.manifest}" if files.manifest else ""
+            raise PermanentError(
+                f"The list of the files of {table.qualified_name}{where} has {count} files, but "
+                f"{files.file_count} were listed: it was changed since. List the files again"
+            )
+        return found
+
+    def listed_at_version(self, table: TableInfo) -> int | None:
+        version: int | None = self._document(table).get("log_version")
+        return version
+
+    def listed_at_time(self, table: TableInfo) -> int | None:
+        moment: int | None = self._document(table).get("listed_at")
+        return moment
+
+    def _document(self, table: TableInfo) -> dict[str, Any]:
+        name = table.qualified_name
+        given = self._lists[name]
+        elsewhere = given.get("listed_for") not in (None, place_digest(table))
+        if self._maker is not None and self.can_list(table) and (elsewhere or self._later_try):
+            if name not in self._made:
+                self._made[name] = self._maker.make(table, given["listing"], self._manifests[name]).to_dict()
+        elif elsewhere:
+            raise PermanentError(
+                f"The definition of {name} has another location or other partition columns than when its files were "
+                "listed. List the files again"
+            )
+        return self._made.get(name, given)

@@ -1,0 +1,27 @@
+"""What a job is asked to do: one JSON document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from airflow_hive_to_delta.core.models import Document
+
+Action = Literal["convert", "cut_over", "discover", "list", "plan", "rollback", "sync", "vacuum", "verify"]
+
+
+@dataclass
+class JobRequest(Document):
+    """What a job is to do: one JSON document, without any credential in it."""
+
+    action: Action
+    #: What the action works on; :mod:`airflow_hive_to_delta.job.handlers` says what each one takes.
+    arguments: dict[str, Any]
+    #: For people: what the job is called where it runs.
+    name: str = "airflow-hive-to-delta"
+    #: Settings of an embedded session. None: the job takes the session of the cluster it runs on.
+    session: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.action not in get_args(Action):
+            raise ValueError(f"action is {self.action!r}, expected one of {', '.join(get_args(Action))}")

@@ -1,0 +1,199 @@
+"""The Spark job: a JSON request in, a JSON result out, on any Spark.
+
+    python -m airflow_hive_to_delta.job request.json --result result.json
+
+The request is a :class:`JobRequest`; :mod:`airflow_hive_to_delta.job.handlers` says what its actions take and give. A
+result with ``error`` is of a job that failed as a whole; ``retryable`` says whether trying again may help. What the job
+is doing is written to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.spark.session import local_session
+from airflow_hive_to_delta.job.handlers import ACTIONS, say
+from airflow_hive_to_delta.job.processes import kill_session
+from airflow_hive_to_delta.job.request import JobRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PROGRESS_SECONDS = 10.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m airflow_hive_to_delta.job", description=__doc__.partition("\n")[0])
+    parser.add_argument("request", type=Path, help="the request, a JSON document")
+    parser.add_argument("--result", type=Path, help="where the result goes; standard output when not given")
+    parser.add_argument(
+        "--ends-with-input", action="store_true", help="end, with all processes of the session, when the input closes"
+    )
+    parser.add_argument(
+        "--spark-output", type=int, help="an open file descriptor for what Spark says; beside the rest when not given"
+    )
+    chosen = parser.parse_args(arguments)
+    if chosen.ends_with_input:
+        threading.Thread(target=_end_with_input, name="end-with-input", daemon=True).start()
+    try:
+        request = JobRequest.from_dict(json.loads(chosen.request.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        parser.error(f"{chosen.request} is no request: {error}")
+    result = run(request, spark_output=chosen.spark_output)
+    if chosen.result is None:
+        print(json.dumps(result))
+    else:
+        written = chosen.result.with_suffix(".tmp")
+        written.write_text(json.dumps(result))
+        written.replace(chosen.result)
+    return 1 if "error" in result else 0
+
+
+def run(request: JobRequest, spark: SparkSession | None = None, *, spark_output: int | None = None) -> dict[str, Any]:
+    """Do what the request says, in the given session, an embedded one or the cluster's own. Never raises."""
+    session = spark
+    try:
+        if session is None:
+            with _output_to(spark_output):
+                session = _session(request)
+        say(f"{request.name} began, on Spark {session.version}")
+        if request.session is not None and request.action == "convert":
+            _check_registration(session, **request.arguments)
+        with _progress(session):
+            result = ACTIONS[request.action](session, **request.arguments)
+    except Exception as error:
+        result = {"error": str(error) or type(error).__name__, "retryable": not isinstance(error, _PERMANENT)}
+        result = _blaming_jvm(result, session)
+        say(f"{request.name} failed: {type(error).__name__}: {result['error']}")
+    else:
+        result = _blaming_jvm(result, session)
+    if spark is None and session is not None:
+        with suppress(Exception):  # of a JVM that is gone there is nothing to stop
+            session.stop()
+    return result
+
+
+@contextmanager
+def _output_to(descriptor: int | None) -> Iterator[None]:
+    """What a process that is started inside the block writes goes to this file descriptor."""
+    if descriptor is None:
+        yield
+        return
+    own = [os.dup(stream) for stream in (1, 2)]
+    sys.stdout.flush()
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+    try:
+        yield
+    finally:
+        for stream, before in zip((1, 2), own, strict=True):
+            os.dup2(before, stream)
+            os.close(before)
+
+
+def _blaming_jvm(result: dict[str, Any], spark: SparkSession | None) -> dict[str, Any]:
+    """The result, in which failures say so if Spark's JVM has ended: all that they know is a refused connection."""
+    failed = [each for each in (result, *result.get("results", ())) if each.get("error") and each["retryable"]]
+    reason = _end_of_jvm(spark) if failed else None
+    for each in failed if reason else ():
+        each["error"] = f"{reason} (The error was: {each['error']})"
+    return result
+
+
+def _end_of_jvm(spark: SparkSession | None) -> str | None:
+    """How the JVM ended that this process has started for the session; None while it runs, or is none of ours."""
+    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(1)  # its connections are closed a moment before it is gone
+    except subprocess.TimeoutExpired:
+        return None
+    if code == -signal.SIGKILL:
+        return (
+            "Spark's JVM was killed (signal 9) in the middle of the job: by the kernel or the container when memory "
+            "runs out, or by a person. Give the machine more memory, or let fewer or smaller jobs run at a time."
+        )
+    how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
+    return (
+        f"Spark's JVM {how} in the middle of the job: its own log says why. If it was out of memory, give it more by "
+        "LocalSpark(memory=…)."
+    )
+
+
+#: A request that does not fit is as wrong the next time.
+_PERMANENT = (PermanentError, TypeError, ValueError, LookupError)
+
+
+def _check_registration(
+    spark: SparkSession,
+    target_catalog: str | None,
+    target_schemas: list[str | None],
+    options: dict[str, Any],
+    **_: Any,
+) -> None:
+    """Refuse a target that would be gone when the embedded session ends: its own catalog is only in memory."""
+    by_sql = any(target_schemas) and ConversionOptions.from_dict(options).register_in == "sql"
+    in_memory = spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
+    if by_sql and in_memory and target_catalog in (None, "spark_catalog"):
+        raise PermanentError(
+            f"The target is a schema of the embedded Spark's own catalog ({', '.join(filter(None, target_schemas))}), "
+            "which is kept in memory and ends with the job. Register in Glue by ConversionOptions(register_in='glue'), "
+            "give the embedded Spark a metastore or another catalog by LocalSpark(conf=…) or spark-defaults.conf, or "
+            "leave the target out"
+        )
+
+
+def _session(request: JobRequest) -> SparkSession:
+    if request.session is not None:
+        return local_session(request.name, **request.session)
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName(request.name).getOrCreate()
+
+
+@contextmanager
+def _progress(spark: SparkSession) -> Iterator[None]:
+    """Say now and then how far Spark's stages are, where the session can tell."""
+    tracker = spark.sparkContext.statusTracker() if hasattr(spark, "_jsparkSession") else None
+    ended = threading.Event()
+
+    def tell() -> None:
+        started = time.monotonic()
+        while not ended.wait(_PROGRESS_SECONDS):
+            try:
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()] if tracker else []
+            except Exception:  # the JVM is gone; what fails by that says so
+                return
+            told = [f"{s.name.partition(' at ')[0]}: {s.numCompletedTasks} of {s.numTasks} tasks" for s in stages if s]
+            say(f"Running for {time.monotonic() - started:.0f} s. {'; '.join(told)}")
+
+    teller = threading.Thread(target=tell, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+
+
+def _end_with_input() -> None:
+    while os.read(0, 4096):  # not through sys.stdin, whose lock Python wants when it shuts down
+        pass
+    kill_session(os.getpid())  # LocalSpark begins a session with it
+    os.killpg(0, signal.SIGKILL)  # where it was started in another way

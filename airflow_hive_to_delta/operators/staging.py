@@ -1,0 +1,79 @@
+"""The staging root: where manifests, results and reports of a run are kept, on any storage that Airflow knows."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.sdk import ObjectStoragePath
+
+from airflow_hive_to_delta.job.file_names import safe_name
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class RunFolder:
+    """The folder of one DAG run under the staging root.
+
+    :param root: such as ``s3://bucket/staging``, ``s3://conn_id@bucket/staging`` or ``file:///var/staging``.
+    :param conn_id: the Airflow connection of the storage, when the root names none.
+    :param aws_conn_id: the one for a root on S3, when neither does.
+    """
+
+    def __init__(self, root: str, context: Context, *, conn_id: str | None, aws_conn_id: str | None) -> None:
+        if conn_id is None and root.startswith(("s3://", "s3a://")):
+            conn_id = aws_conn_id
+        if conn_id is not None and root.startswith(("s3://", "s3a://")):
+            from airflow_hive_to_delta.operators.identity import check_connection
+
+            check_connection(conn_id)
+        base = ObjectStoragePath(root, conn_id=None if "@" in root.partition("://")[2].partition("/")[0] else conn_id)
+        instance: Any = context["ti"]
+        # Of each task group, so that two in one DAG keep apart.
+        group = instance.task_id.rpartition(".")[0].removesuffix(".tables")
+        names = [instance.dag_id, instance.run_id, *([group] if group else [])]
+        self._path = base.joinpath(*map(safe_name, names))
+
+    def file(self, *names: str) -> ObjectStoragePath:
+        """A place in the folder that can be written."""
+        path: ObjectStoragePath = self._path.joinpath(*names)
+        if path.protocol in ("file", "local"):
+            # An object store has no folders; asked for one, it would make a bucket of a mistyped name.
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def address(path: ObjectStoragePath) -> str:
+    """The place as anybody else spells it: without the connection."""
+    return (
+        f"{path.protocol}://{path.bucket}/{path.key.lstrip('/')}" if path.bucket else f"{path.protocol}://{path.path}"
+    )
+
+
+def browser_address(path: ObjectStoragePath) -> str:
+    """Where a person finds a file: in the console of AWS or Google, which ask who it is, or its plain address.
+
+    A presigned address is none: whoever sees it could read the file, and it would be kept in an XCom.
+    """
+    if path.protocol == "gs":
+        return f"https://storage.cloud.google.com/{path.bucket}/{quote(path.key.lstrip('/'))}"
+    elsewhere = any(os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
+    if path.protocol not in ("s3", "s3a") or elsewhere or getattr(path.fs, "endpoint_url", None):
+        return address(path)
+    settings: dict[str, Any] = getattr(path.fs, "client_kwargs", None) or {}
+    region = str(settings.get("region_name") or os.environ.get("AWS_DEFAULT_REGION") or "")
+    domain = next((domain for start, domain in _CONSOLES.items() if region.startswith(start)), "aws.amazon.com")
+    return f"https://console.{domain}/s3/object/{path.bucket}?prefix={quote(path.key.lstrip('/'), safe='')}"
+
+
+#: The consoles of the other partitions of AWS, by how the names of their regions begin.
+_CONSOLES = {"cn-": "amazonaws.cn", "us-gov-": "amazonaws-us-gov.com"}
+
+
+def check_root(root: str | None, argument: str = "staging") -> None:
+    """Refuse what cannot be a staging root, when a DAG is parsed; a template is checked when it runs."""
+    if root is not None and "{{" not in root and not re.match(r"^[a-z][a-z0-9+.-]*://.", root):
+        raise ValueError(f"{argument} is {root!r}, expected an address such as s3://bucket/staging or file:///staging")

@@ -1,0 +1,1 @@
+"""The migration report: outcomes, and the HTML page."""

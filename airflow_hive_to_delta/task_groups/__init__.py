@@ -1,0 +1,1 @@
+"""A whole migration in one call, and the syncs after it."""

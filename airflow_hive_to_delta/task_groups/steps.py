@@ -1,0 +1,193 @@
+"""The tasks that the task groups are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, XComArg, task_group
+
+from airflow_hive_to_delta.core.results import VerifyLevel
+from airflow_hive_to_delta.engines import Engine
+from airflow_hive_to_delta.operators.convert import ConvertTableOperator
+from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, Choose, GlueDiscoverOperator
+from airflow_hive_to_delta.operators.list_files import ListFilesOperator
+from airflow_hive_to_delta.operators.report import MigrationReportOperator
+from airflow_hive_to_delta.operators.sync import SyncTableOperator
+from airflow_hive_to_delta.operators.tables import OUTCOMES, Options, options_dict
+from airflow_hive_to_delta.operators.verify import VerifyTableOperator
+from airflow_hive_to_delta.report.outcomes import ReportedAction
+from airflow_hive_to_delta.task_groups.config import CatalogSource, FileListing, GlueSource, PerTable, Staging, Target
+
+
+class GroupSteps:
+    """What the groups are made of, by arguments that all their tasks share."""
+
+    def __init__(
+        self,
+        *,
+        source: GlueSource | CatalogSource,
+        staging: Staging | str,
+        target: Target | None,
+        listing: FileListing | None,
+        engine: Engine | None,
+        options: Options,
+        per_table: PerTable | None,
+        choose: Choose | None,
+        at_least_one: bool,
+        verify: VerifyLevel | None,
+        aws_conn_id: str | None,
+        region_name: str | None,
+        asset_alias: str | None,
+    ) -> None:
+        self.source = source
+        self.staging = Staging(staging) if isinstance(staging, str) else staging
+        self.target = target or Target()
+        self.per_table = per_table or PerTable()
+        _check("source", source, GlueSource, CatalogSource)
+        _check("staging", self.staging, Staging)
+        _check("target", self.target, Target)
+        _check("per_table", self.per_table, PerTable)
+        self.listing = listing or FileListing("s3" if isinstance(source, GlueSource) else "spark")
+        _check("listing", self.listing, FileListing)
+        if verify not in (None, *get_args(VerifyLevel)):
+            raise ValueError(f"verify is {verify!r}, expected counts, full or None")
+        self.verify = verify
+        self.choose = choose
+        self.at_least_one = at_least_one
+        if self.target.create_schema is not None:
+            options = {**options_dict(options), "create_schema": self.target.create_schema}
+        self.options = options
+        self.asset_alias = asset_alias
+        self.identity: dict[str, Any] = {"aws_conn_id": aws_conn_id, "region_name": region_name}
+        self.job: dict[str, Any] = {
+            **self.identity,
+            "engine": engine,
+            "staging": self.staging.root,
+            "staging_conn_id": self.staging.conn_id,
+        }
+        self.tries: dict[str, Any] = {
+            "retries": self.per_table.retries,
+            "retry_delay": self.per_table.retry_delay,
+        }
+        self.each: dict[str, Any] = {
+            **self.job,
+            **self.tries,
+            "options": options,
+            # Depth first: else every table would be listed before the first one is converted, by a list of hours ago.
+            "weight_rule": "upstream",
+            "max_active_tis_per_dagrun": self.per_table.max_active,
+            "execution_timeout": self.per_table.execution_timeout,
+            **({"pool": self.per_table.pool} if self.per_table.pool else {}),
+        }
+
+    def group(
+        self,
+        group_id: str,
+        action: ReportedAction,
+        steps: Callable[[Any], list[BaseOperator]],
+        *,
+        leave_out_delta: bool = False,
+    ) -> TaskGroup:
+        """Discover, the steps mapped over the tables, and the report."""
+        made: list[BaseOperator] = []
+        with TaskGroup(group_id) as group:
+            discover = self.discover(leave_out_delta=leave_out_delta)
+
+            @task_group(group_id="tables")
+            def tables(table: Any) -> None:
+                made.extend(steps(table))
+
+            mapped = tables.expand(table=discover.output)
+            report = MigrationReportOperator(
+                task_id="report",
+                discover_task_id=discover.task_id,
+                table_task_ids=[step.task_id for step in made],
+                action=action,
+                staging=self.staging.root,
+                staging_conn_id=self.staging.conn_id,
+                aws_conn_id=self.identity["aws_conn_id"],
+                **self.tries,
+            )
+            mapped >> report
+        return group
+
+    def discover(self, *, leave_out_delta: bool) -> GlueDiscoverOperator | CatalogDiscoverOperator:
+        choice: dict[str, Any] = {
+            "task_id": "discover",
+            "target_catalog": self.target.catalog,
+            "target_schema": self.target.schema,
+            "choose": self.choose,
+            "batch_size": self.per_table.batch_size,
+            "options": self.options,
+            "leave_out_delta": leave_out_delta,
+            "at_least_one": "found" if self.at_least_one else False,
+            **self.tries,
+        }
+        source = self.source
+        if isinstance(source, CatalogSource):
+            return CatalogDiscoverOperator(allow=source.allow, deny=source.deny, **self.job, **choice)
+        return GlueDiscoverOperator(
+            databases=source.databases,
+            include=source.include,
+            exclude=source.exclude,
+            catalog_id=source.catalog_id,
+            **self.identity,
+            staging=self.staging.root,
+            staging_conn_id=self.staging.conn_id,
+            **choice,
+        )
+
+    def list_files(self, table: Any) -> ListFilesOperator:
+        return ListFilesOperator(
+            task_id="list_files",
+            table=table,
+            listing=self.listing.strategy,
+            inventory_manifests=self.listing.inventory_manifests,
+            glue_database=self.listing.glue_database,
+            inline_limit=self.listing.inline_limit,
+            **self.each,
+        )
+
+    def convert(self, table: Any, files: ListFilesOperator) -> ConvertTableOperator:
+        return ConvertTableOperator(
+            task_id="convert",
+            target_catalog=self.target.catalog,
+            target_schema=self.target.schema,
+            asset_alias=self.asset_alias,
+            **self._of_files(table, files),
+        )
+
+    def sync(
+        self, table: Any, files: ListFilesOperator, mode: dict[str, Any], converted: BaseOperator | None = None
+    ) -> SyncTableOperator:
+        """The sync, after the conversion of what is new if there is one."""
+        after = {} if converted is None else self._after(converted)
+        return SyncTableOperator(
+            task_id="sync", asset_alias=self.asset_alias, **mode, **after, **self._of_files(table, files)
+        )
+
+    def verify_after(self, written: BaseOperator, table: Any, files: ListFilesOperator) -> list[BaseOperator]:
+        """The step that compares what an earlier one has written; none when nobody asked for it."""
+        if self.verify is None:
+            return []
+        return [
+            VerifyTableOperator(
+                task_id="verify", level=self.verify, **self._after(written), **self._of_files(table, files)
+            )
+        ]
+
+    def _after(self, step: BaseOperator) -> dict[str, Any]:
+        """What a task takes to come after another one, for the tables that this did not fail for."""
+        # A table by itself that failed stops its steps. Of a batch the others go on: the task sees who they are.
+        rule = TriggerRule.ALL_DONE if self.per_table.batch_size else TriggerRule.ALL_SUCCESS
+        return {"results": XComArg(step, key=OUTCOMES), "trigger_rule": rule}
+
+    def _of_files(self, table: Any, files: ListFilesOperator) -> dict[str, Any]:
+        return {"table": table, "files": files.output, "max_workers": self.per_table.max_workers, **self.each}
+
+
+def _check(argument: str, given: Any, *expected: type) -> None:
+    if not isinstance(given, expected):
+        names = " or ".join(kind.__name__ for kind in expected)
+        raise TypeError(f"{argument} is {given!r}, expected {names}")

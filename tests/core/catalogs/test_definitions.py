@@ -1,0 +1,69 @@
+"""A table that was discovered is read again when it is worked on; one that was made or changed by hand is not."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_hive_to_delta import GlueDiscovery, TableInfo
+from airflow_hive_to_delta.core.catalogs.definitions import current_definition, mark_discovered, place_digest
+from airflow_hive_to_delta.core.errors import MissingError
+from airflow_hive_to_delta.job.table_results import earlier_tries
+from tests.support.lake import PARQUET
+
+
+@pytest.fixture
+def define(glue: Any) -> Callable[..., TableInfo]:
+    """Puts a table into Glue, or changes it there, and discovers it."""
+    database = f"db_{uuid.uuid4().hex[:12]}"
+    glue.create_database(DatabaseInput={"Name": database})
+
+    def put(kind: str, location: str = "s3://b/t") -> TableInfo:
+        columns = [{"Name": "n", "Type": kind}]
+        table = {"Name": "t", "StorageDescriptor": {**PARQUET, "Location": location, "Columns": columns}}
+        known = glue.get_tables(DatabaseName=database)["TableList"]
+        (glue.update_table if known else glue.create_table)(DatabaseName=database, TableInput=table)
+        (found,) = GlueDiscovery(database).discover()
+        return found
+
+    return put
+
+
+def travelled(table: TableInfo) -> TableInfo:
+    return TableInfo.from_dict(json.loads(json.dumps(table.to_dict())))
+
+
+def test_what_was_mended_counts_and_what_was_chosen_stays(define, glue) -> None:
+    found = define("string")
+    plain = travelled(replace(mark_discovered(found), target_table_name="renamed"))
+    chosen = travelled(mark_discovered(replace(found, location="s3://b/chosen"), found))
+    by_hand = replace(plain, columns=[{"Name": "n", "Type": "int"}])
+
+    define("bigint", "s3://b/mended")
+
+    again = current_definition(plain)
+    assert (again.columns, again.location) == ([{"Name": "n", "Type": "bigint"}], "s3://b/mended")
+    assert again.target_table_name == "renamed"
+    assert place_digest(again) != place_digest(plain)
+    kept = current_definition(chosen)
+    assert (kept.columns, kept.location) == ([{"Name": "n", "Type": "bigint"}], "s3://b/chosen")
+    define("double")
+    assert current_definition(travelled(kept)).columns == [{"Name": "n", "Type": "double"}], "as often as it is asked"
+    assert current_definition(by_hand) is by_hand
+    assert current_definition(found) is found, "discovered by the caller itself"
+    glue.delete_table(DatabaseName=found.database, Name="t")
+    with pytest.raises(MissingError, match=f"Reading the table {found.database}.t from Glue"):
+        current_definition(plain)
+
+
+def test_the_latest_work_on_a_table_says_whether_it_is_done() -> None:
+    files = {"a.0001.begun.json": "", "a.0001.ended.json": '{"result": 1}', "b.0001.begun.json": ""}
+    files |= {"b.0001.ended.json": "", "b.0002.begun.json": "", "c.0003.ended.json": '{"result": 3}', "other": ""}
+    found = earlier_tries("abcd", files, files.__getitem__)
+    assert found.ended == {"a": (1, {"result": 1}), "c": (3, {"result": 3})}
+    assert found.suspects == ["b"]

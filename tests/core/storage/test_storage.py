@@ -1,0 +1,200 @@
+"""Put-if-absent, reading and listing of log entries, on each storage."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
+from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
+from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage, Storage, storage_for
+from airflow_hive_to_delta.core.storage.uri import Location, parse_location
+from tests.support.s3_servers import s3_server
+
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.fixture(params=["moto", "s3proxy", "local", "hadoop"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Storage, Location]]:
+    """A storage and a folder on it that does not exist yet."""
+    if request.param in ("moto", "s3proxy"):
+        with s3_server(request, request.param) as client:
+            name = f"b-{uuid.uuid4().hex[:12]}"
+            client.create_bucket(Bucket=name)
+            yield S3Storage(ConversionOptions()), parse_location(f"s3://{name}/a b/t'1%20")
+    else:
+        found = LocalStorage() if request.param == "local" else HadoopStorage(request.getfixturevalue("spark"))
+        yield found, parse_location(f"{tmp_path}/a b/t'1%20")
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def read(where: Storage, path: Location) -> bytes:
+    with where.open(path) as stream:
+        return stream.read()
+
+
+class Broken(io.BytesIO):
+    """A source whose second read fails, as on a full or broken disk."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell():
+            raise OSError(5, "made up")
+        return super().read(10)
+
+
+def test_rule_2_an_entry_is_written_once_and_never_overwritten(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    path = folder.child("0.json")
+    assert where.put_if_absent(path, io.BytesIO(b"first"))
+    assert not where.put_if_absent(path, io.BytesIO(b"second, longer"))
+    assert read(where, path) == b"first"
+    assert where.size(path) == 5
+    assert where.list_names(folder) == ["0.json"], "no temporary file is left"
+
+
+def test_a_source_is_written_from_its_beginning_whatever_was_read_of_it(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    source = io.BytesIO(b"one\ntwo\n")
+    source.read()
+    assert where.put_if_absent(folder.child("x"), source)
+    with where.open(folder.child("x")) as lines:
+        assert lines.readline() == b"one\n"
+    with where.open(folder.child("x")) as lines:
+        assert list(lines) == [b"one\n", b"two\n"]
+
+
+def test_a_large_entry_is_streamed_whole(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    content = os.urandom(3 * MEBIBYTE + 17)
+    assert where.put_if_absent(folder.child("x"), io.BytesIO(content))
+    assert read(where, folder.child("x")) == content
+
+
+def test_absent_is_said_so(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    assert where.list_names(folder) == []
+    with pytest.raises(MissingError, match=r"0\.json"):
+        where.open(folder.child("0.json"))
+    with pytest.raises(MissingError, match=r"0\.json"):
+        where.size(folder.child("0.json"))
+
+
+def test_names_are_listed_one_level_deep(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    for name in ("b", "a%20b", "sub/c", "sub/d"):
+        where.put_if_absent(Location(folder.scheme, folder.authority, f"{folder.path}/{name}"), io.BytesIO(b"x"))
+    assert sorted(where.list_names(folder)) == ["a%20b", "b", "sub/"]
+
+
+def test_entries_have_sizes_and_times_and_no_folders(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    assert where.entries(folder) == []
+    before = time.time_ns() // 1_000_000
+    for name, content in (("b", b""), ("a%20b", b"abc"), ("sub/c", b"x")):
+        where.put_if_absent(Location(folder.scheme, folder.authority, f"{folder.path}/{name}"), io.BytesIO(content))
+    found = {file.name: file for file in where.entries(folder)}
+    assert {name: file.size for name, file in found.items()} == {"a%20b": 3, "b": 0}
+    # S3 tells whole seconds.
+    assert all(before - 1000 <= file.modified <= time.time_ns() // 1_000_000 for file in found.values())
+
+
+def test_deleting_can_be_done_again(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    for name in ("a", "b"):
+        where.put_if_absent(folder.child(name), io.BytesIO(b"x"))
+    where.delete(folder.child("a"))
+    where.delete(folder.child("a"))
+    assert where.list_names(folder) == ["b"]
+
+
+def test_a_file_is_moved_whole_and_moving_can_be_done_again(place: tuple[Storage, Location]) -> None:
+    where, folder = place
+    source, target = folder.child("a%20b"), folder.child("aside").child("c d").child("e+f")
+    content = os.urandom(MEBIBYTE + 1)
+    where.put_if_absent(source, io.BytesIO(content))
+    where.move(source, target)
+    assert read(where, target) == content
+    assert where.list_names(folder) == ["aside/"]
+    where.move(source, target)
+    assert read(where, target) == content
+    with pytest.raises(MissingError):
+        where.move(source, folder.child("elsewhere"))
+
+
+def test_the_storage_follows_the_scheme() -> None:
+    options = ConversionOptions()
+    for scheme in ("s3", "s3a", "s3n"):
+        assert isinstance(storage_for(parse_location(f"{scheme}://b/t"), None, options), S3Storage)
+    assert isinstance(storage_for(parse_location("/t"), None, options), LocalStorage)
+
+
+def test_a_session_without_a_jvm_is_refused_clearly() -> None:
+    class Connect:
+        """What a Spark Connect session answers."""
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(name)
+
+    for session in (None, Connect()):
+        with pytest.raises(PermanentError, match="Spark Connect"):
+            storage_for(parse_location("hdfs://n/t"), session, ConversionOptions())  # type: ignore[arg-type]
+
+
+def test_a_file_system_without_its_jar_is_refused(spark: Any) -> None:
+    where = storage_for(parse_location("gs://b/t"), spark, ConversionOptions())
+    with pytest.raises(PermanentError, match="jar"):
+        where.put_if_absent(parse_location("gs://b/t/x"), io.BytesIO(b"x"))
+
+
+@pytest.mark.parametrize("kind", ["local", "hadoop"])
+def test_rule_3_a_write_that_fails_leaves_the_folder_as_it_was(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    where = LocalStorage() if kind == "local" else HadoopStorage(request.getfixturevalue("spark"))
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "data.parquet").write_bytes(b"data")
+    before = tree(tmp_path)
+    with pytest.raises((TransientError, OSError)):
+        where.put_if_absent(parse_location(f"{tmp_path}/table/_delta_log/0.json"), Broken(b"x" * 100))
+    assert tree(tmp_path) == before
+
+
+def test_rule_3_an_exclusive_link_lets_one_of_many_writers_win(tmp_path: Path) -> None:
+    barrier = Barrier(8)
+
+    def write(number: int) -> bool:
+        barrier.wait()
+        return LocalStorage().put_if_absent(parse_location(f"{tmp_path}/new/_delta_log/0"), io.BytesIO(b"%d" % number))
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(write, range(8)))
+    assert won.count(True) == 1
+    assert tree(tmp_path) == {"new": None, "new/_delta_log": None, "new/_delta_log/0": b"%d" % won.index(True)}
+
+
+def test_a_local_entry_can_be_read_by_others(tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        LocalStorage().put_if_absent(parse_location(f"{tmp_path}/x"), io.BytesIO(b"x"))
+    finally:
+        os.umask(old)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_in_the_way_of_a_folder_is_no_passing_failure(tmp_path: Path) -> None:
+    (tmp_path / "table").write_bytes(b"")
+    with pytest.raises(PermanentError, match="table"):
+        LocalStorage().put_if_absent(parse_location(f"{tmp_path}/table/_delta_log/0"), io.BytesIO(b"x"))

@@ -1,0 +1,259 @@
+"""The embedded engine and the job it runs: a process of its own, that ends with whoever started it."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JError
+
+from airflow_hive_to_delta import LocalSpark
+from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
+from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.engines import Engine, JobError, JobRequest
+from airflow_hive_to_delta.job.run import main, run
+from tests.conftest import PROJECT
+from tests.support.airflow_runs import dag_source, load_dag
+from tests.support.oracle import assert_same, delta_at
+from tests.support.tables import write_parquet
+
+TASK = """
+ConvertTableOperator(
+    task_id="convert", table={table!r}, files={files!r}, engine=LocalSpark(cores=1), aws_conn_id=None
+)
+"""
+
+
+def conversion(root: Path) -> JobRequest:
+    """The request to convert a table of a few files."""
+    files = [write_parquet(root / f"f{number}", {"n": [number, None]}) for number in range(3)]
+    listed = [ParquetFileInfo(str(file), file.stat().st_size).to_dict() for file in files]
+    return JobRequest(
+        "convert",
+        {
+            "tables": [TableInfo("t", str(root)).to_dict()],
+            "lists": [{"table": "t", "file_count": 3, "byte_count": 0, "files": listed}],
+            "target_catalog": None,
+            "target_schemas": [None],
+            "options": ConversionOptions().to_dict(),
+        },
+        "Convert t",
+    )
+
+
+def processes_of(job: int) -> list[int]:
+    """The job's process and all that it started, and these started."""
+    parents = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                # After the name, which may hold anything: state, parent.
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    found = [job]
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found
+
+
+def command_of(process: int) -> str:
+    return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def wait_for_end(process: int) -> None:
+    """Until the process is gone, whoever its parent is."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    ended, _, _ = select.select([descriptor], [], [], 60)
+    os.close(descriptor)
+    assert ended, f"process {process} is still there"
+
+
+@contextmanager
+def stuck_worker(file: Path) -> Iterator[Callable[[], None]]:
+    """A file that blocks its reader, as a storage does that does not answer. Gives a function that waits for one."""
+    contents = file.read_bytes()
+    file.unlink()
+    os.mkfifo(file)
+    opened: list[int] = []
+    yield lambda: opened.append(os.open(file, os.O_WRONLY))  # which blocks until there is a reader
+    for descriptor in opened:
+        os.close(descriptor)
+    file.unlink()
+    file.write_bytes(contents)
+
+
+@contextmanager
+def task_with_stuck_worker(airflow_home: Path, root: Path) -> Iterator[tuple[subprocess.Popen[str], list[int], Path]]:
+    """A task of a real Airflow whose job's Python worker is in the middle of reading a file; and its processes."""
+    request = conversion(root)
+    (table,), (files,) = request.arguments["tables"], request.arguments["lists"]
+    dag = airflow_home / "dags" / "killed.py"
+    dag.write_text(dag_source(TASK.format(table=table, files=files)).replace("dag_", "killed_"))
+    with stuck_worker(root / "f1") as wait:
+        task = subprocess.Popen(
+            [sys.executable, "-m", "airflow", "dags", "test", load_dag(dag).dag_id],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        )
+        wait()
+        processes = processes_of(task.pid)
+        commands = " ".join(map(command_of, processes))
+        assert "airflow_hive_to_delta.job" in commands
+        assert "org.apache.spark.deploy.SparkSubmit" in commands
+        assert "pyspark.daemon" in commands
+        yield task, processes, dag
+
+
+@pytest.mark.slow
+def test_killing_the_task_leaves_no_process_and_no_half_log_and_the_retry_succeeds(
+    airflow_home, run_dag, tmp_path, spark
+) -> None:
+    root = tmp_path / "t"
+    with task_with_stuck_worker(airflow_home, root) as (task, processes, dag):
+        task.kill()  # as the kernel does when memory is short: nothing of the task can clean up
+        task.communicate()
+        for process in processes:
+            wait_for_end(process)
+    files = sorted(root.iterdir())
+    assert [file.name for file in files] == ["f0", "f1", "f2"], "no half log"
+
+    again = run_dag(dag)
+    assert again.state == "success"
+    assert again.xcom("convert")["success"]
+    assert_same(spark, spark.read.parquet(*map(str, files)), delta_at(spark, root))
+
+
+@pytest.mark.slow
+def test_a_task_that_is_killed_says_so_and_ends_with_its_job(airflow_home, tmp_path) -> None:
+    with task_with_stuck_worker(airflow_home, tmp_path / "t") as (task, processes, _):
+        task.terminate()  # as Airflow does for a user; it kills 5 s later
+        said, _ = task.communicate(timeout=60)
+        for process in processes:
+            wait_for_end(process)
+    assert "The task was killed, and its job was ended with it" in said
+    assert "memory" not in said
+
+
+@pytest.mark.slow
+def test_a_jvm_that_is_killed_is_what_the_error_tells_of(airflow_home, tmp_path) -> None:
+    request = conversion(tmp_path / "t")
+    engine = LocalSpark(cores=1)
+    with stuck_worker(tmp_path / "t" / "f1") as wait:
+        job = engine.submit(request, {})
+        wait()
+        processes = processes_of(int(job))
+        (jvm,) = [process for process in processes if "SparkSubmit" in command_of(process)]
+        os.kill(jvm, signal.SIGKILL)
+        lines = []
+        while (status := engine.status(job)).state == "running":
+            lines += status.log
+        (result,) = engine.result(job)["results"]
+        for process in processes:  # the worker too, that waits for its file
+            wait_for_end(process)
+    assert re.match(
+        r"Spark's JVM was killed \(signal 9\) in the middle of the job: .* more memory, or", result["error"]
+    )
+    assert result["retryable"]
+    assert not [line for line in lines + status.log if "Traceback" in line and "progress" in line]
+
+
+@pytest.mark.slow
+def test_a_target_that_would_end_with_the_job_is_refused(airflow_home, tmp_path) -> None:
+    request = conversion(tmp_path / "t")
+    before = sorted(tmp_path.rglob("*"))
+    request.arguments["target_schemas"] = ["bronze"]
+    engine = LocalSpark(cores=1)
+    job = engine.submit(request, {})
+    while engine.status(job).state == "running":
+        pass
+    result = engine.result(job)
+    assert "own catalog (bronze), which is kept in memory and ends with the job" in result["error"]
+    assert result["retryable"] is False
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_list_that_was_changed_since_is_refused(spark, tmp_path) -> None:
+    request = conversion(tmp_path / "t")
+    request.arguments["lists"][0]["files"].pop()
+    (result,) = run(request, spark)["results"]
+    assert not result["success"]
+    assert "has 2 files, but 3 were listed: it was changed since. List the files again" in result["error"]
+
+
+def test_a_process_that_ends_without_a_result_says_how_it_ended(airflow_home) -> None:
+    engine = LocalSpark()
+    job = engine.submit(JobRequest("discover", {"allow": ["x.*"], "deny": []}), {})
+    os.killpg(int(job), signal.SIGKILL)
+    while engine.status(job).state == "running":
+        pass
+    with pytest.raises(JobError, match=r"killed from outside \(signal 9\) .*memory='2g'") as raised:
+        engine.result(job)
+    assert raised.value.retryable
+    engine.cancel(job)  # of a job that has ended: nothing happens
+    assert engine.page(job) is None
+
+
+def test_local_spark_is_an_engine() -> None:
+    assert isinstance(LocalSpark(), Engine)
+    assert not isinstance("local", Engine)
+
+
+def test_a_request_that_is_none_is_refused_by_name(tmp_path, capsys) -> None:
+    bad = tmp_path / "request.json"
+    bad.write_text('{"action": "destroy", "arguments": {}}')
+    with pytest.raises(SystemExit) as ended:
+        main([str(bad), "--result", str(tmp_path / "result.json")])
+    assert ended.value.code == 2
+    assert "action is 'destroy', expected one of convert, cut_over, discover, list, plan" in capsys.readouterr().err
+    assert not (tmp_path / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "retryable"),
+    [
+        ({"allow": [], "deny": []}, "allow is \\[\\]", False),
+        ({"unknown": 1}, "unexpected keyword argument 'unknown'", False),
+    ],
+)
+def test_a_job_that_fails_as_a_whole_has_its_error_as_its_result(spark, arguments, message, retryable) -> None:
+    result = run(JobRequest("discover", arguments), spark)
+    assert re.search(message, result["error"])
+    assert result["retryable"] is retryable
+
+
+def test_a_listing_that_nobody_knows(spark) -> None:
+    arguments = {"tables": [], "listing": {"strategy": "ftp"}, "manifests": [], "inline_limit": 1, "options": {}}
+    result = run(JobRequest("list", arguments), spark)
+    assert "The listing strategy is 'ftp', expected s3, spark or inventory" in result["error"]
+
+
+def test_workers_whose_python_lacks_a_module_say_which_python_it_is(spark, tmp_path, monkeypatch) -> None:
+    from airflow_hive_to_delta.core.errors import PermanentError
+    from airflow_hive_to_delta.core.spark.errors import translate_spark_error
+
+    venv.create(tmp_path / "bare", symlinks=True)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+    (result,) = run(conversion(tmp_path / "t"), spark)["results"]
+    assert f"The Python of Spark's workers, {python}, has no module pyarrow" in result["error"]
+    assert f"`{python} -m pip install pyarrow`, or set PYSPARK_PYTHON" in result["error"]
+    assert result["retryable"] is False
+
+    error = translate_spark_error(
+        Py4JError("ModuleNotFoundError: No module named 'airflow_hive_to_delta.core'"), "Reading"
+    )
+    assert isinstance(error, PermanentError)
+    assert "-m pip install airflow-hive-to-delta`" in str(error)

@@ -1,0 +1,583 @@
+"""Each operator by itself: what it takes, what it leaves, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from airflow_hive_to_delta import (
+    CatalogDiscoverOperator,
+    CatalogSource,
+    ConversionOptions,
+    ConvertTableOperator,
+    CutOverTableOperator,
+    FileListing,
+    GlueDiscoverOperator,
+    GlueSource,
+    ListFilesOperator,
+    LocalSpark,
+    MigrationReportOperator,
+    PerTable,
+    PlanMigrationOperator,
+    RollbackTableOperator,
+    Staging,
+    SyncTableOperator,
+    Target,
+    VacuumExternalFilesOperator,
+    VerifyTableOperator,
+    hive_to_delta_sync_task_group,
+    hive_to_delta_task_group,
+)
+from tests.support.airflow_runs import Run, SharedSession, dag_source
+from tests.support.lake import lake as lake
+from tests.support.oracle import assert_same, delta_at
+from tests.task_groups.test_migration import group, orders_and_people
+from tests.test_layers import imported_by
+
+TABLE = {"name": "t", "location": "s3://b/t"}
+FILES = {"table": "t", "file_count": 0, "byte_count": 0, "files": []}
+HEAVY = {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy"}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "import airflow_hive_to_delta.operators",
+        "import airflow_hive_to_delta.task_groups.migration",
+        "import airflow_hive_to_delta.provider_info",
+        "from airflow_hive_to_delta import LocalSpark, hive_to_delta_task_group",
+    ],
+)
+def test_importing_an_operator_is_cheap(module: str, airflow_home: Path) -> None:
+    imported = imported_by(module)
+    assert "airflow_hive_to_delta" in imported
+    assert not imported & HEAVY
+
+
+def test_the_provider_info_imports_nothing() -> None:
+    assert "airflow" not in imported_by("import airflow_hive_to_delta.provider_info")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: GlueDiscoverOperator(task_id="x", databases=[]), "databases is empty"),
+        (lambda: GlueDiscoverOperator(task_id="x", databases="d", batch_size=0), "batch_size is 0"),
+        (lambda: GlueDiscoverOperator(task_id="x", databases="d", choose="f"), "choose is 'f'"),
+        (lambda: GlueDiscoverOperator(task_id="x", databases="d", options={"stat": "x"}), "options: .*no stat"),
+        (lambda: CatalogDiscoverOperator(task_id="x", allow=[]), "allow is empty"),
+        (lambda: CatalogDiscoverOperator(task_id="x", allow="*", engine="local"), "engine is 'local'"),
+        (lambda: ListFilesOperator(task_id="x", table=TABLE, listing="ftp"), "listing is 'ftp'"),
+        (lambda: ListFilesOperator(task_id="x", table=TABLE, listing="inventory"), "inventory_manifests is None"),
+        (lambda: ListFilesOperator(task_id="x", table=TABLE, inventory_manifests="s3://m"), "inventory_manifests is"),
+        (lambda: ListFilesOperator(task_id="x", table=TABLE, inline_limit=-1), "inline_limit is -1"),
+        (lambda: ListFilesOperator(task_id="x", table=TABLE, staging="bucket/x"), "staging is 'bucket/x'"),
+        (lambda: ConvertTableOperator(task_id="x", table=TABLE, files=FILES, target_catalog="c"), "target_schema is"),
+        (lambda: ConvertTableOperator(task_id="x", table=TABLE, files=FILES, max_workers=0), "max_workers is 0"),
+        (lambda: ConvertTableOperator(task_id="x", table=TABLE, files=FILES, options=7), "options is 7"),
+        (lambda: ConvertTableOperator(task_id="x", table=TABLE, files=FILES, options={"stats": "all"}), "stats is"),
+        (
+            lambda: MigrationReportOperator(task_id="x", discover_task_id="d", table_task_ids="c", staging="s3://b"),
+            "table_task_ids is 'c'",
+        ),
+        (
+            lambda: MigrationReportOperator(task_id="x", discover_task_id="d", table_task_ids=["c"], staging="b"),
+            "staging is 'b'",
+        ),
+        (lambda: GlueDiscoverOperator(task_id="x", databases=7), "databases is 7"),
+        (lambda: GlueDiscoverOperator(task_id="x", databases="d", include=None), "include is None"),
+        (lambda: GlueDiscoverOperator(task_id="x", databases="d", batch_size="20"), "batch_size is '20'"),
+        (lambda: GlueDiscoverOperator(task_id="x", databases="d", target_schema=7), "target_schema is 7"),
+        (
+            lambda: GlueDiscoverOperator(task_id="x", databases=["a", "b"], target_schema={"a": "x"}),
+            "target_schema has no schema for b, only for a",
+        ),
+        (
+            lambda: ListFilesOperator(task_id="x", table=TABLE, options={"partition_timezone": "Mars/Phobos"}),
+            "options: .*Mars/Phobos",
+        ),
+        (
+            lambda: ListFilesOperator(task_id="x", table=TABLE, options={"allow_bucketed": "perhaps"}),
+            "allow_bucketed is 'perhaps', expected True or False",
+        ),
+        (lambda: ListFilesOperator(task_id="x", table=TABLE, options={"x": "{{ 1 }}"}), "options: .*no x"),
+        (
+            lambda: ListFilesOperator(task_id="x", table=TABLE, listing="spark", glue_database="sales"),
+            "glue_database is 'sales' with listing='spark'",
+        ),
+        (lambda: VerifyTableOperator(task_id="x", table=TABLE, files=FILES, level="some"), "level is 'some'"),
+        (lambda: VerifyTableOperator(task_id="x", table=TABLE, files=FILES, version=-1), "version is -1"),
+        (
+            lambda: VerifyTableOperator(task_id="x", table=TABLE, files=FILES, version=1, results=[]),
+            "version is 1 beside results",
+        ),
+        (lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, output_mode="update"), "output_mode is"),
+        (lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, merge_schema="yes"), "merge_schema is 'yes'"),
+        (lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, run_version=1.5), "run_version is 1.5"),
+        (
+            lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, overwrite_schema=True),
+            "overwrite_schema is True with output_mode='append'",
+        ),
+        (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, dry_run=None), "dry_run is None"),
+        (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, retention_hours=-1), "retention_hours is -1"),
+        (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, retention_hours="week"), "retention_hours is"),
+        (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, dropped="d.t"), "dropped is 'd.t'"),
+        (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, dropped=[1]), r"dropped is \[1\]"),
+        (lambda: RollbackTableOperator(task_id="x", table=TABLE, lose_versions="3"), "lose_versions is '3'"),
+        (lambda: RollbackTableOperator(task_id="x", table=TABLE, lose_versions=[True]), "lose_versions is True"),
+        (lambda: PlanMigrationOperator(task_id="x", tables=[], staging="b"), "staging is 'b'"),
+        (lambda: PlanMigrationOperator(task_id="x", tables=[], staging="s3://b", max_workers=0), "max_workers is 0"),
+        (
+            lambda: MigrationReportOperator(
+                task_id="x", discover_task_id="d", table_task_ids=["c"], staging="s3://b", action="see"
+            ),
+            "action is 'see'",
+        ),
+        (
+            lambda: hive_to_delta_task_group(source=GlueSource("d"), staging="s3://b", verify="all"),
+            "verify is 'all', expected counts, full or None",
+        ),
+        (
+            lambda: hive_to_delta_sync_task_group(source=GlueSource("d"), staging="s3://b", target=Target(schema="x")),
+            "target is given without convert_new",
+        ),
+        (lambda: PerTable(max_active=0), "max_active is 0"),
+        (lambda: PerTable(retries=-1), "retries is -1"),
+        (lambda: LocalSpark(memory="lots"), "memory is 'lots'"),
+        (lambda: LocalSpark(cores=0), "cores is 0"),
+        (lambda: LocalSpark(memory=2), "memory is 2, expected a size with its unit, such as '4g'"),
+        (lambda: LocalSpark(conf="spark.x=1"), "conf is of type str, expected a dict of Spark's settings"),
+        (lambda: LocalSpark(conf={"hive.metastore.uris": "x"}), "expected a name that begins with 'spark.'"),
+        (lambda: LocalSpark(conf={"spark.x": None}), r"conf\['spark.x'\] is of type NoneType, expected text"),
+        (
+            lambda: CatalogDiscoverOperator(task_id="x", allow="*", engine=LocalSpark),
+            r"engine is the class LocalSpark, expected an engine: call it, LocalSpark\(\)",
+        ),
+        (lambda: CatalogDiscoverOperator(task_id="x", allow="*", engine=_Nameless()), "a new version of it each time"),
+        (
+            lambda: RollbackTableOperator.partial(task_id="x", engine=_Nameless()).expand(table=[TABLE]),
+            "Give _Nameless a __repr__ that names its settings",
+        ),
+        (lambda: hive_to_delta_task_group(source="sales", staging="s3://b"), "source is 'sales'"),
+        (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging=None), "staging is None"),
+        (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging="s3://b", target="x"), "target is 'x'"),
+        (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging="s3://b", listing="s3"), "listing is 's3'"),
+        (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging="s3://b", per_table=3), "per_table is 3"),
+    ],
+)
+def test_bad_arguments_fail_when_the_dag_is_parsed(airflow_home, make, message) -> None:
+    from airflow.sdk import DAG
+
+    with DAG(f"d{uuid.uuid4().hex}", schedule=None), pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+class _Nameless(SharedSession):
+    __repr__ = object.__repr__
+
+
+def test_an_engines_settings_are_not_in_a_serialized_dag_which_is_the_same_at_every_parse(airflow_home) -> None:
+    from airflow.sdk import DAG
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    def serialized() -> str:
+        with DAG("settings", schedule=None, start_date=datetime(2024, 1, 1)) as dag:
+            engine = LocalSpark(memory="3g", conf={"spark.hadoop.my.secret": "hunter2", "spark.flag": True})
+            RollbackTableOperator(task_id="a", table=TABLE, engine=engine)
+            RollbackTableOperator.partial(task_id="b", engine=engine).expand(table=[TABLE])
+        return json.dumps(DagSerialization.serialize_dag(dag))
+
+    assert serialized() == serialized()
+    assert "LocalSpark(memory='3g', cores=None, conf=<spark.flag, spark.hadoop.my.secret>)" in serialized()
+    assert "hunter2" not in serialized()
+
+
+def test_only_properties_that_a_later_step_needs_travel(lake, run_dag) -> None:
+    lake.glue_table({"n": "bigint"}, name="t")
+    table = lake.glue.get_table(DatabaseName=lake.database, Name="t")["Table"]
+    given = {"connector.password": "CanaryPassword", "projection.enabled": "false", "EXTERNAL": "TRUE"}
+    definition = {name: table[name] for name in ("Name", "TableType", "PartitionKeys", "StorageDescriptor")}
+    lake.glue.update_table(DatabaseName=lake.database, TableInput={**definition, "Parameters": given})
+    # A person's function sees them all.
+    choose = "choose=lambda table: table if table['properties']['connector.password'] else None"
+    body = f"GlueDiscoverOperator(task_id='discover', databases={lake.database!r}, aws_conn_id=None, {choose})"
+    run = run_dag(dag_source(body))
+    (found,) = run.xcom("discover")
+    assert found["properties"] == {"projection.enabled": "false"}
+    assert "CanaryPassword" not in run.all_xcoms() + run.log
+
+
+def test_a_bucket_that_was_deleted_is_named(lake, run_dag) -> None:
+    body = """
+ListFilesOperator(
+    task_id="list", table=dict(name="t", location="s3://deleted-since/t", columns=[]), aws_conn_id=None, retries=3
+)
+"""
+    run = run_dag(dag_source(body))
+    assert run.tries == {"list": 1}
+    (told,) = run.xcom("list", "outcomes")
+    assert "There is no bucket deleted-since: it was deleted, or its name is wrong. Restore it, or" in told["error"]
+
+
+def test_every_argument_that_may_differ_between_runs_is_templated(airflow_home) -> None:
+    from airflow.sdk import DAG
+
+    with DAG("templates", schedule=None, start_date=datetime(2024, 1, 1)):
+        tasks = [
+            GlueDiscoverOperator(task_id="a", databases="{{ ds }}"),
+            CatalogDiscoverOperator(task_id="b", allow="{{ ds }}"),
+            ListFilesOperator(task_id="c", table=TABLE, staging="{{ ds }}"),
+            ConvertTableOperator(task_id="d", table=TABLE, files=FILES, target_schema="{{ ds }}"),
+            MigrationReportOperator(task_id="e", discover_task_id="a", table_task_ids=["d"], staging="{{ ds }}"),
+            PlanMigrationOperator(task_id="f", tables=[TABLE], staging="{{ ds }}"),
+            VerifyTableOperator(task_id="g", table=TABLE, files=FILES, version="{{ ds }}"),
+            SyncTableOperator(task_id="h", table=TABLE, files=FILES, run_version="{{ ds }}"),
+            VacuumExternalFilesOperator(task_id="i", table=TABLE, dry_run="{{ ds }}"),
+            RollbackTableOperator(task_id="j", table=TABLE, lose_versions="{{ ds }}"),
+            CutOverTableOperator(task_id="k", table=TABLE),
+        ]
+    not_templated = {"engine", "choose", "batch_size", "listing", "inline_limit", "max_workers", "asset_alias"}
+    not_templated |= {"leave_out_delta", "at_least_one", "action"}
+    for task in tasks:
+        own = {name for name in vars(task) if not name.startswith("_")} - set(vars(_plain()))
+        assert own - set(task.template_fields) <= not_templated | {"job_page"}, task
+
+
+def _plain():
+    from airflow.sdk import BaseOperator
+
+    return BaseOperator(task_id="plain")
+
+
+def test_a_template_reaches_every_step(lake, run_dag) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    run = run_dag(
+        group(
+            lake,
+            "options={'properties': {'made.by': '{{ run_id }}'}, 'stats': '{{ \"no\" + \"ne\" }}',"
+            " 'allow_bucketed': '{{ 1 == 2 }}', 'footer_threads': '{{ 2 * 2 }}'}",
+            databases="{{ 'x' and '" + lake.database + "' }}",
+        )
+    )
+    assert run.state == "success"
+    log = lake.s3.get_object(Bucket=lake.bucket, Key=f"t/_delta_log/{0:020}.json")["Body"].read().decode()
+    assert run.run_id in log
+    assert "numRecords" not in log, "stats is none"
+
+
+def test_a_long_list_is_a_manifest_on_object_storage(lake, run_dag, spark) -> None:
+    originals = orders_and_people(lake)
+    before = time.time_ns() // 1_000_000
+    run = run_dag(group(lake, "listing=FileListing(inline_limit=1)"))
+
+    assert run.state == "success"
+    for name, original in originals.items():
+        assert_same(spark, original, delta_at(spark, lake.location(name)))
+    label = f"{lake.database}.orders"
+    listed = run.xcom("tables.list_files", label=label)
+    assert (listed["files"], listed["file_count"], listed["log_version"]) == (None, 2, -1)
+    assert before <= listed["listed_at"] <= time.time_ns() // 1_000_000
+    assert listed["manifest"].startswith(f"s3://{lake.bucket}/staging/")
+    assert listed["byte_count"] == sum(row.size for row in spark.read.parquet(listed["manifest"]).collect())
+
+
+def test_100_000_files_travel_as_less_than_a_kilobyte(lake, run_dag, spark) -> None:
+    """From an S3 Inventory report, by a job on the engine."""
+    keys = "\n".join(f'"{lake.bucket}","t/part-{number:06}.parquet","100"' for number in range(100_000))
+    lake.put("inventory/data.csv", keys.encode())
+    manifest = {
+        "sourceBucket": lake.bucket,
+        "destinationBucket": f"arn:aws:s3:::{lake.bucket}",
+        "creationTimestamp": "1714979289000",
+        "fileFormat": "CSV",
+        "fileSchema": "Bucket, Key, Size",
+        "files": [{"key": "inventory/data.csv"}],
+    }
+    lake.put("inventory/manifest.json", json.dumps(manifest).encode())
+    lake.glue_table({"n": "bigint"}, name="t")
+    body = f"""
+discover = GlueDiscoverOperator(task_id="discover", databases={lake.database!r}, aws_conn_id=None)
+ListFilesOperator.partial(
+    task_id="list", listing="inventory", inventory_manifests="s3://{lake.bucket}/inventory/manifest.json",
+    staging="s3://{lake.bucket}/staging", engine=SharedSession(), aws_conn_id=None,
+).expand(table=discover.output)
+"""
+    run = run_dag(dag_source(body))
+
+    assert run.state == "success"
+    listed = run.xcom("list", label="0")
+    assert (listed["file_count"], listed["byte_count"]) == (100_000, 10_000_000)
+    assert (listed["listed_at"], listed["log_version"]) == (1714979289000, None), "of the report, not of the task"
+    assert len(json.dumps(listed)) < 1_000
+    assert spark.read.parquet(listed["manifest"]).count() == 100_000
+
+
+def test_a_long_list_without_a_staging_root_says_what_to_do(lake, run_dag) -> None:
+    orders_and_people(lake)
+    body = f"""
+discover = GlueDiscoverOperator(task_id="discover", databases={lake.database!r}, include="orders", aws_conn_id=None)
+ListFilesOperator.partial(task_id="list", inline_limit=1, aws_conn_id=None).expand(table=discover.output)
+"""
+    run = run_dag(dag_source(body))
+    assert run.state == "failed"
+    assert f"{lake.database}.orders has more than 1 files" in run.log
+    assert "Pass staging=" in run.log
+
+
+@pytest.mark.parametrize("hand_wired", [False, True])
+def test_what_a_metastore_says_is_never_taken_for_a_template(lake, run_dag, spark, hand_wired) -> None:
+    comment = "{{ 6 * 7 }} {% raise %}"
+    lake.put("t #1/p={{ 1 }}/000000_0", {"n": [1]})
+    lake.glue_table(
+        {"n": "bigint"},
+        {"p": "string"},
+        [(["{{ 1 }}"], lake.location("t #1/p={{ 1 }}"))],
+        name="t",
+        location=lake.location("t #1"),
+        comment=comment,
+    )
+    body = f"""
+discover = GlueDiscoverOperator(task_id="discover", databases={lake.database!r}, aws_conn_id=None)
+files = ListFilesOperator.partial(task_id="list", aws_conn_id=None).expand(table=discover.output)
+ConvertTableOperator.partial(task_id="convert", engine=SharedSession(), aws_conn_id=None).expand_kwargs(
+    discover.output.zip(files.output).map(lambda pair: dict(table=pair[0], files=pair[1]))
+)
+"""
+    run = run_dag(dag_source(body) if hand_wired else group(lake))
+
+    assert run.state == "success"
+    assert spark.sql(f"DESCRIBE DETAIL delta.`{lake.location('t #1')}`").first().description == comment
+    assert delta_at(spark, lake.location("t #1")).collect() == [(1, "{{ 1 }}")]
+
+    from airflow.models.asset import AssetModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        assert session.query(AssetModel).filter_by(uri=f"s3://{lake.bucket}/t%20%231").one()
+
+
+def test_a_list_of_another_table_is_refused(lake, run_dag) -> None:
+    body = f"""
+ConvertTableOperator(
+    task_id="convert", table={TABLE!r}, files={{**{FILES!r}, "table": "other"}}, aws_conn_id=None
+)
+"""
+    run = run_dag(dag_source(body))
+    assert run.state == "failed"
+    assert "files has no list for t, only for other" in run.log
+
+
+def test_include_and_exclude_are_globs(lake, run_dag) -> None:
+    for name in ("dim_a", "dim_b", "fact_a", "Tmp"):
+        lake.glue_table({"n": "bigint"}, name=name)
+    body = f"""
+GlueDiscoverOperator(
+    task_id="discover", databases={lake.database!r}, aws_conn_id=None,
+    include=["DIM_*", "{lake.database}.fact*"], exclude=["*_b", "other.dim_a"],
+)
+"""
+    run = run_dag(dag_source(body))
+    assert [table["name"] for table in run.xcom("discover")] == ["dim_a", "fact_a"]
+
+
+def test_tables_of_two_databases_with_one_name_get_names_of_their_own(lake, run_dag, glue) -> None:
+    other = f"{lake.database}_web"
+    glue.create_database(DatabaseInput={"Name": other})
+    mine = lake.database
+    for database in (mine, other):
+        lake.database = database
+        lake.glue_table({"n": "bigint"}, name="t")
+    body = f"GlueDiscoverOperator(task_id='discover', databases={[mine, other]!r}, aws_conn_id=None)"
+    run = run_dag(dag_source(body))
+    assert [table["target_table_name"] for table in run.xcom("discover")] == [f"{mine}_t", f"{other}_t"]
+
+
+def test_a_catalog_of_spark_is_discovered_and_converted_on_the_engine(run_dag, spark, database, tmp_path) -> None:
+    spark.sql(f"CREATE TABLE {database}.t (n INT) PARTITIONED BY (p STRING) STORED AS PARQUET LOCATION '{tmp_path}/t'")
+    spark.sql(f"INSERT INTO {database}.t PARTITION (p='a/b') VALUES (1), (2)")
+    spark.sql(f"ALTER TABLE {database}.t ADD PARTITION (p='far') LOCATION '{tmp_path}/far'")
+    spark.sql(f"INSERT INTO {database}.t PARTITION (p='far') VALUES (3)")
+    spark.sql(f"CREATE VIEW {database}.v AS SELECT 1 AS n")
+    body = f"""
+hive_to_delta_task_group(
+    source=CatalogSource(allow=["spark_catalog.{database}.*"]), staging="file://{tmp_path}/staging",
+    engine=SharedSession(), aws_conn_id=None, options=ConversionOptions(stats="scan"),
+)
+"""
+    run = run_dag(dag_source(body))
+
+    assert run.state == "success"
+    assert {t["table"].rpartition(".")[2]: t["status"] for t in run.xcom("report", "report")["tables"]} == {
+        "t": "converted",
+        "v": "refused",
+    }
+    assert_same(spark, spark.table(f"{database}.t"), delta_at(spark, tmp_path / "t"))
+    (page,) = (tmp_path / "staging").rglob("report.html")
+    assert f"{database}.t" in page.read_text()
+
+
+def test_a_converted_table_is_an_asset_and_its_job_has_a_link(lake, run_dag) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    run = run_dag(group(lake, f"asset_alias='alias_{lake.database}'"))
+
+    from airflow.models.asset import AssetAliasModel, AssetEvent, AssetModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        asset = session.query(AssetModel).filter_by(uri=lake.location("t")).one()
+        (event,) = session.query(AssetEvent).filter_by(asset_id=asset.id).all()
+        assert event.extra["source_table"] == f"{lake.database}.t"
+        alias = session.query(AssetAliasModel).filter_by(name=f"alias_{lake.database}").one()
+        assert [found.uri for found in alias.assets] == [lake.location("t")]
+    link = run.xcom("tables.convert", "_link_SparkJobLink", label=f"{lake.database}.t")
+    assert link.startswith("http://127.0.0.1/jobs/")
+
+
+def test_openlineage_is_told_what_was_read_and_made(lake, run_dag) -> None:
+    from airflow_hive_to_delta.core.models import TableInfo
+    from airflow_hive_to_delta.core.results import ConversionResult
+    from airflow_hive_to_delta.operators.lineage import lineage_of
+
+    lake.put("t/day=1/000000_0", {"n": [1, 2]})
+    lake.glue_table({"n": "bigint"}, {"day": "int"}, [(["1"], lake.location("t/day=1"))], name="t")
+    run = run_dag(group(lake))
+    (table,) = run.xcom("discover")
+    result = run.xcom("tables.convert", label=f"{lake.database}.t")
+
+    told = lineage_of([(TableInfo.from_dict(table), ConversionResult.from_dict(result))])
+
+    (read,), (made,) = told.inputs, told.outputs
+    assert (read.namespace, read.name) == ("arn:aws:glue:us-east-1:123456789012", f"table/{lake.database}/t")
+    assert (made.namespace, made.name) == (f"s3://{lake.bucket}", "t")
+    assert [(f.name, f.type) for f in made.facets["schema"].fields] == [("n", "bigint"), ("day", "int")]
+    statistics = made.outputFacets["outputStatistics"]
+    assert (statistics.rowCount, statistics.fileCount) == (2, 1)
+    # And this is what Airflow's OpenLineage asks an operator for.
+    from airflow.sdk import DAG
+
+    with DAG("lineage", schedule=None):
+        task = ConvertTableOperator(task_id="convert", table=table, files=FILES)
+    task._converted = [(TableInfo.from_dict(table), ConversionResult.from_dict(result))]
+    assert task.get_openlineage_facets_on_complete(None) == told
+
+
+def test_no_secret_reaches_a_log_an_xcom_a_manifest_or_a_report(lake, run_dag, monkeypatch, aws_endpoint) -> None:
+    canary = "CanarySecret0123456789abcdefghijklmnopqr"
+    connection = {
+        "conn_type": "aws",
+        "login": "AKIACANARYCANARY0000",
+        "password": canary,
+        "extra": {"region_name": "us-east-1", "endpoint_url": aws_endpoint, "aws_session_token": f"{canary}token"},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
+    orders_and_people(lake)
+    # Refused for its location, which carries a secret that the reason must not repeat.
+    lake.glue_table({"n": "bigint"}, name="leaky", location=f"s3://AKIACANARYCANARY0000:{canary}@{lake.bucket}/leaky")
+
+    run = run_dag(group(lake, "listing=FileListing(inline_limit=0)", conn="lake"))
+
+    statuses = {t["table"].rpartition(".")[2]: t["status"] for t in run.xcom("report", "report")["tables"]}
+    assert statuses == {"orders": "converted", "people": "converted", "leaky": "refused"}
+    kept = lake.s3.list_objects_v2(Bucket=lake.bucket, Prefix="staging/")["Contents"]
+    assert {found["Key"].rpartition(".")[2] for found in kept} == {"parquet", "json", "html"}
+    for found in kept:
+        assert canary.encode() not in lake.s3.get_object(Bucket=lake.bucket, Key=found["Key"])["Body"].read()
+    assert canary not in run.log
+    assert canary not in run.all_xcoms()
+
+
+def test_whatever_ends_a_task_its_error_is_in_the_report(lake, run_dag) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    broken = """
+class Broken(SharedSession):
+    def status(self, job):
+        raise RuntimeError("The engine broke")
+"""
+    run = run_dag(group(lake, engine="Broken()", per_table="", imports=broken))
+    (told,) = run.xcom("report", "report")["tables"]
+    assert (told["status"], told["error"], told["retryable"]) == ("failed", "The engine broke", True)
+
+
+def test_a_mistyped_staging_root_makes_no_bucket(lake, run_dag, s3) -> None:
+    orders_and_people(lake)
+    mistyped = f"{lake.bucket}-mistyped"
+    body = f"""
+discover = GlueDiscoverOperator(task_id="discover", databases={lake.database!r}, aws_conn_id=None)
+ListFilesOperator.partial(
+    task_id="list", inline_limit=0, aws_conn_id=None, staging="s3://{mistyped}/staging"
+).expand(table=discover.output)
+"""
+    run = run_dag(dag_source(body))
+    assert run.state == "failed"
+    (told,) = run.xcom("list", "outcomes", label="0")
+    assert told["status"] == "failed"
+    assert mistyped not in {found["Name"] for found in s3.list_buckets()["Buckets"]}
+
+
+def test_two_groups_of_one_dag_keep_apart(lake, run_dag) -> None:
+    for name in ("a", "b"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    body = "\n".join(
+        f"hive_to_delta_task_group({name!r}, source=GlueSource({lake.database!r}, include={name!r}),"
+        f" staging='s3://{lake.bucket}/staging', engine=SharedSession(), aws_conn_id=None)"
+        for name in ("a", "b")
+    )
+    run = run_dag(dag_source(body))
+    reports = {name: run.xcom(f"{name}.report", "report") for name in ("a", "b")}
+    assert reports["a"]["json"] != reports["b"]["json"]
+    for name, report in reports.items():
+        assert [table["table"] for table in report["tables"]] == [f"{lake.database}.{name}"]
+
+
+def test_a_label_fits_into_airflows_database(airflow_home) -> None:
+    from airflow_hive_to_delta.operators.tables import label_of
+
+    long = {"name": "n" * 255, "database": "d" * 255, "location": "s3://b/t"}
+    assert len(label_of(long)) == 250
+    assert len(label_of([long] * 20)) == 250
+    assert label_of([long] * 20).endswith("… and 19 more")
+    assert label_of({"name": "t", "database": "d", "location": "s3://b/t"}) == "d.t"
+
+
+def test_airflow_knows_the_provider(airflow_home) -> None:
+    from airflow.providers_manager import ProvidersManager
+
+    provider = ProvidersManager().providers["airflow-hive-to-delta"]
+    assert provider.version == __import__("airflow_hive_to_delta").__version__
+    assert "airflow_hive_to_delta.links.SparkJobLink" in ProvidersManager().extra_links_class_names
+
+
+def test_the_config_objects_have_defaults_that_work(airflow_home) -> None:
+    assert (PerTable().retries, FileListing().strategy, Target().catalog) == (2, "s3", None)
+    assert CatalogSource("a.b.*").deny == ("*.information_schema.*",)
+    assert Staging("s3://b").conn_id is None
+    assert ConversionOptions().stats == "footer"
+
+
+def test_a_discovery_that_has_to_find_something_names_what_it_looked_for(lake, run_dag) -> None:
+    def found(include: str) -> Run:
+        arguments = f"databases={lake.database!r}, include={include!r}, aws_conn_id=None, leave_out_delta=True"
+        return run_dag(dag_source(f"GlueDiscoverOperator(task_id='discover', {arguments}, at_least_one=True)"))
+
+    lake.glue_table({"n": "bigint"}, name="orders")
+    assert found("orders").state == "success"
+    mistyped = found("ordres")
+    assert mistyped.state == "failed"
+    assert (
+        f"No table was found by include='ordres' and exclude=() in the Glue database(s) {lake.database}" in mistyped.log
+    )
+    lake.glue.update_table(
+        DatabaseName=lake.database, TableInput={"Name": "orders", "Parameters": {"table_type": "DELTA"}}
+    )
+    cut_over = found("orders")
+    assert cut_over.state == "failed"
+    assert f"{lake.database}.orders is skipped: It is a Delta table in its catalog" in cut_over.log

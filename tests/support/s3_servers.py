@@ -1,0 +1,130 @@
+"""S3 servers for tests and clients of them: moto's, S3Proxy, and a proxy that drops a header on the way to another."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSResponse
+
+from airflow_hive_to_delta.core.storage import aws
+
+#: What S3Proxy's clients sign with; it refuses others.
+KEY = "testing"
+REGION = "us-east-1"
+
+
+@contextmanager
+def s3proxy(jar: Path, folder: Path) -> Iterator[str]:
+    """S3Proxy on loopback, over files in a folder; its address."""
+    assert jar.is_file(), f"{jar} is missing: `make {jar.relative_to(Path(__file__).parents[2])}` downloads it"
+    data, settings = folder / "data", folder / "s3proxy.conf"
+    data.mkdir()
+    settings.write_text(
+        "s3proxy.endpoint=http://127.0.0.1:0\n"
+        "s3proxy.authorization=aws-v4\n"
+        f"s3proxy.identity={KEY}\n"
+        f"s3proxy.credential={KEY}\n"
+        "jclouds.provider=filesystem-nio2\n"
+        f"jclouds.filesystem.basedir={data}\n"
+    )
+    java = Path(os.environ["JAVA_HOME"], "bin/java")
+    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+    command = [java, *flags, "-jar", jar, "--properties", settings]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        try:
+            assert server.stdout is not None
+            said = []
+            for line in server.stdout:
+                said.append(line)
+                if found := re.search(r"Started .*\{(127\.0\.0\.1:\d+)\}", line):
+                    break
+            else:
+                raise AssertionError("S3Proxy did not start:\n" + "".join(said))
+            Thread(target=server.stdout.read, daemon=True).start()  # or it would wait for somebody to read what it says
+            yield f"http://{found[1]}"
+        finally:
+            server.kill()  # it would take seconds to say goodbye, and has nothing to keep
+
+
+@contextmanager
+def without_header(name: str, endpoint: str) -> Iterator[str]:
+    """A proxy on loopback that passes requests on to an endpoint without a header; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def pass_on(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {key: value for key, value in self.headers.items() if key.lower() != name.lower()}
+            connection = http.client.HTTPConnection(endpoint.removeprefix("http://"))
+            connection.request(self.command, self.path, body, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            self.send_response_only(answer.status)
+            for key, value in answer.getheaders():
+                if key.lower() not in ("content-length", "transfer-encoding", "connection"):
+                    self.send_header(key, value)
+            length = answer.getheader("Content-Length", "0") if self.command == "HEAD" else str(len(content))
+            self.send_header("Content-Length", length)
+            self.end_headers()
+            self.wfile.write(content)
+            connection.close()
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = pass_on
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def s3_server(request: pytest.FixtureRequest, name: str) -> Iterator[Any]:
+    fixture = "aws_endpoint" if name == "moto" else "s3proxy_endpoint"
+    with clients_of(request.getfixturevalue(fixture)) as client:
+        yield client
+
+
+@cache
+def session_of(key: str) -> boto3.Session:
+    """Shared, for it takes most of the time that making a client takes."""
+    return boto3.Session(aws_access_key_id=key, aws_secret_access_key=KEY)
+
+
+@contextmanager
+def clients_of(endpoint: str) -> Iterator[Any]:
+    def client(service: str, region: str | None, config: Any) -> Any:
+        session = session_of(os.environ.get("AWS_ACCESS_KEY_ID", KEY))
+        return session.client(service, region or REGION, config=config, endpoint_url=endpoint)
+
+    with aws.clients_from(client):
+        yield client("s3", None, None)
+
+
+def answer(request: Any, status: int, code: str) -> AWSResponse:
+    return answer_with(request, status, f"<Error><Code>{code}</Code><Message>made up</Message></Error>".encode())
+
+
+def answer_with(request: Any, status: int, body: bytes) -> AWSResponse:
+    raw = io.BytesIO(body)
+    raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
+    return AWSResponse(request.url, status, {}, raw)
