@@ -16,13 +16,11 @@ from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta.core.spark.session import local_session
-from tests.support.airflow_runs import airflow_home as airflow_home
-from tests.support.airflow_runs import clear_and_run as clear_and_run
-from tests.support.airflow_runs import run_dag as run_dag
+from tests.support.aws import REGION
+from tests.support.project import PROJECT
 from tests.support.s3_servers import s3proxy
 
-REGION = "us-east-1"
-PROJECT = Path(__file__).parent.parent
+pytest_plugins = ["tests.support.airflow_runs", "tests.support.lake"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

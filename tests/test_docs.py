@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 import airflow_hive_to_delta
 from airflow_hive_to_delta import ConversionOptions
 from tests.support.lake import PARQUET, Lake
-from tests.support.lake import lake as lake
 from tests.support.oracle import assert_same
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -19,11 +19,12 @@ import airflow_hive_to_delta
 from airflow_hive_to_delta import GlueDiscovery, S3Listing, convert
 from airflow_hive_to_delta.engines import JobRequest
 from scripts.demo_lake import BUCKETS, DATABASES, NEW_DAY, NEW_PLACE, NEW_ROWS, fill, hive_tables, hive_writes
-from tests.conftest import PROJECT, REGION
 from tests.support.airflow_runs import Run, SharedSession
+from tests.support.aws import REGION
+from tests.support.imports import imported_by
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
-from tests.test_layers import imported_by
+from tests.support.project import PROJECT
 
 EXAMPLES = sorted((PROJECT / "dags_examples").glob("*.py"))
 SYNC_REPORT = "hive_to_delta_sync.report"

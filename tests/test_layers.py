@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution, requires
 from importlib.metadata import version as installed_version
@@ -18,7 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import airflow_hive_to_delta
-from tests.conftest import PROJECT
+from tests.support.imports import imported_by
+from tests.support.project import PROJECT
 
 PACKAGE = PROJECT / "airflow_hive_to_delta"
 CORE = sorted((PACKAGE / "core").rglob("*.py"))
@@ -60,7 +58,7 @@ LAYERS = (
     ("core/delta",),
     ("core/runner", "core/schema", "core/spark", "core/storage"),
     ("core/readers",),
-    ("core/models", "core/options", "core/results", "core/errors"),
+    ("core/models", "core/options", "core/results", "core/errors", "core/extras"),
 )
 
 
@@ -109,13 +107,6 @@ def test_an_import_that_goes_upwards_is_found_in_a_subfolder(tmp_path: Path) -> 
     (copy / "elsewhere" / "module.py").write_text("from airflow_hive_to_delta.core import errors\n")
     with pytest.raises(KeyError, match="elsewhere"):
         imports_upwards(copy)
-
-
-def imported_by(code: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has after it ran the code."""
-    program = f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PROJECT)
-    return set(json.loads(run.stdout.splitlines()[-1]))
 
 
 def test_the_core_and_the_job_never_import_airflow() -> None:

@@ -44,6 +44,10 @@ class MissingError(PermanentError):
     """Something that must be there is not: a file, a bucket, a database."""
 
 
+class MissingDependencyError(PermanentError):
+    """A library that an extra of this package brings is not installed. The message names the ``pip install``."""
+
+
 class VerificationError(PermanentError):
     """A Delta table is not its original. ``result`` has the numbers."""
 

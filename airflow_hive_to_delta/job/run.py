@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.spark.session import local_session
+from airflow_hive_to_delta.core.spark.session import cluster_session, local_session
 from airflow_hive_to_delta.job.handlers import ACTIONS, say
 from airflow_hive_to_delta.job.processes import kill_session
 from airflow_hive_to_delta.job.request import JobRequest
@@ -162,9 +162,7 @@ def _check_registration(
 def _session(request: JobRequest) -> SparkSession:
     if request.session is not None:
         return local_session(request.name, **request.session)
-    from pyspark.sql import SparkSession
-
-    return SparkSession.builder.appName(request.name).getOrCreate()
+    return cluster_session(request.name)
 
 
 @contextmanager

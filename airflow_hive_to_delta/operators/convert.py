@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import ConversionResult
 from airflow_hive_to_delta.operators.discover import TargetSchema, schema_for
@@ -88,6 +89,7 @@ class ConvertTableOperator(WritesAssets):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002
         """What OpenLineage is told: the Hive tables read, and the Delta tables made, with their columns and counts."""
-        from airflow_hive_to_delta.operators.lineage import lineage_of
+        with needs_extra("openlineage", "The lineage of a conversion"):
+            from airflow_hive_to_delta.operators.lineage import lineage_of
 
         return lineage_of(self._converted)

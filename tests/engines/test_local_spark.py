@@ -21,9 +21,9 @@ from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest
 from airflow_hive_to_delta.job.run import main, run
-from tests.conftest import PROJECT
 from tests.support.airflow_runs import dag_source, load_dag
 from tests.support.oracle import assert_same, delta_at
+from tests.support.project import PROJECT
 from tests.support.tables import write_parquet
 
 TASK = """

@@ -20,9 +20,8 @@ from botocore.credentials import RefreshableCredentials
 from airflow_hive_to_delta.operators import credential_server
 from airflow_hive_to_delta.operators.credential_server import serving
 from airflow_hive_to_delta.operators.identity import job_environment
-from tests.conftest import REGION
 from tests.support.airflow_runs import dag_source
-from tests.support.lake import lake as lake
+from tests.support.aws import REGION
 
 IN_IRELAND = {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-1"}
 ROLE = f"arn:aws:iam::123456789012:role/{uuid.uuid4().hex}"

@@ -34,10 +34,9 @@ from airflow_hive_to_delta import (
     hive_to_delta_task_group,
 )
 from tests.support.airflow_runs import Run, SharedSession, dag_source
-from tests.support.lake import lake as lake
+from tests.support.imports import imported_by
+from tests.support.migrations import group, orders_and_people
 from tests.support.oracle import assert_same, delta_at
-from tests.task_groups.test_migration import group, orders_and_people
-from tests.test_layers import imported_by
 
 TABLE = {"name": "t", "location": "s3://b/t"}
 FILES = {"table": "t", "file_count": 0, "byte_count": 0, "files": []}

@@ -10,10 +10,9 @@ import pytest
 
 from airflow_hive_to_delta import S3Listing
 from tests.support.airflow_runs import asset_events, dag_source
-from tests.support.lake import Lake, hand_converted
-from tests.support.lake import lake as lake
+from tests.support.lake import TEXT, Lake, hand_converted
+from tests.support.migrations import read_text
 from tests.support.oracle import assert_same, delta_at
-from tests.task_groups.test_migration import TEXT, read_text
 
 COLUMNS = {"n": "bigint"}
 

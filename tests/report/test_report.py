@@ -39,8 +39,8 @@ from airflow_hive_to_delta.report.outcomes import (
     build_report,
     failed_tables,
 )
-from tests.conftest import PROJECT
-from tests.test_layers import imported_by
+from tests.support.imports import imported_by
+from tests.support.project import PROJECT
 
 RUN = {"dag_id": "migrate", "run_id": "manual__1"}
 HOSTILE = "<script>alert(1)</script>"

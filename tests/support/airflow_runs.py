@@ -18,8 +18,7 @@ import pytest
 
 from airflow_hive_to_delta.engines import JobError, JobRequest, JobStatus
 from tests.support.crashes import Killed
-
-PROJECT = Path(__file__).parents[2]
+from tests.support.project import PROJECT
 
 
 @dataclass

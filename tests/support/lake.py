@@ -20,12 +20,16 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_hive_to_delta import ConversionOptions, ConversionResult, GlueDiscovery, Listing, S3Listing, convert
 from airflow_hive_to_delta.core.schema.partition_values import HIVE_NULL
 from airflow_hive_to_delta.core.spark.sql import sql_literal
-from tests.conftest import REGION
+from tests.support.aws import REGION
 
 PARQUET = {
     "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
     "OutputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
     "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"},
+}
+TEXT = {
+    "InputFormat": "org.apache.hadoop.mapred.TextInputFormat",
+    "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"},
 }
 
 #: Values of one partition, None for null, and its location.

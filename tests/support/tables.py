@@ -43,3 +43,8 @@ def snapshot(root: Path) -> dict[str, tuple[int, int]]:
         str(path.relative_to(root)): (path.stat().st_size if path.is_file() else -1, path.stat().st_mtime_ns)
         for path in sorted(root.rglob("*"))
     }
+
+
+def hive_escape(text: str) -> str:
+    """A partition value as Hive writes it into the name of a folder."""
+    return "".join(f"%{ord(c):02X}" if c in "\"#%'*/:=?\\{[]^\x7f" or ord(c) < 0x20 else c for c in text)

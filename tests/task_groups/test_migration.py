@@ -6,81 +6,20 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import boto3
-import pyarrow as pa
 import pytest
 
 from airflow_hive_to_delta.core.catalogs import registration as catalog
 from airflow_hive_to_delta.core.errors import TransientError
 from airflow_hive_to_delta.core.lifecycle import convert as converter
-from tests.conftest import REGION
 from tests.support.airflow_runs import asset_events, dag_source
+from tests.support.aws import REGION
 from tests.support.crashes import Killed
-from tests.support.lake import Lake, hand_converted
-from tests.support.lake import lake as lake
+from tests.support.lake import TEXT, hand_converted
+from tests.support.migrations import LOSES, group, orders_and_people, read_text
 from tests.support.oracle import assert_same, delta_at
-
-TEXT = {
-    "InputFormat": "org.apache.hadoop.mapred.TextInputFormat",
-    "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"},
-}
-GROUP = """
-hive_to_delta_task_group(
-    source=GlueSource({databases!r}), staging={staging!r}, engine={engine}, aws_conn_id={conn!r},
-    per_table=PerTable(retries=1, retry_delay=timedelta(0){per_table}){more}
-)
-"""
-
-
-def group(
-    lake: Lake,
-    more: str = "",
-    *,
-    databases: object = None,
-    engine: str = "SharedSession()",
-    per_table: str = "",
-    conn: str | None = None,
-    imports: str = "",
-) -> str:
-    """The source of a DAG with one task group over the lake's database."""
-    staging = f"s3://{lake.bucket}/staging"
-    body = GROUP.format(
-        databases=databases or lake.database,
-        staging=staging,
-        engine=engine,
-        conn=conn,
-        per_table=f", {per_table}" if per_table else "",
-        more=f", {more}" if more else "",
-    )
-    return dag_source(body, imports=imports)
-
-
-def read_text(lake: Lake, address: str) -> str:
-    place = urlsplit(address)
-    return lake.s3.get_object(Bucket=place.netloc, Key=place.path.lstrip("/"))["Body"].read().decode()
-
-
-def orders_and_people(lake: Lake) -> dict[str, object]:
-    """Two tables in Glue, and the same as Spark reads them from the Hive metastore."""
-    lake.put("orders/day=1/000000_0", {"id": [1, 2]})
-    other = lake.add_bucket()
-    lake.put("far/000000_0", {"id": pa.array([3, None], pa.int64())}, bucket=other)
-    orders = (
-        {"id": "bigint"},
-        {"day": "int"},
-        [(["1"], lake.location("orders/day=1")), ([None], f"s3://{other}/far")],
-    )
-    lake.put("people/000000_0", {"name": pa.array(["Ada", None])})
-    people = ({"name": "string"},)
-    lake.glue_table(*orders, name="orders")
-    lake.glue_table(*people, name="people")
-    return {
-        "orders": lake.hive_table(*orders, name="orders"),
-        "people": lake.hive_table(*people, name="people"),
-    }
 
 
 def test_every_table_of_a_database_becomes_a_delta_table(lake, run_dag, spark) -> None:
@@ -432,28 +371,6 @@ def test_a_table_whose_registration_failed_once_is_verified(lake, run_dag, spark
     assert f"The schema {lake.database}_delta was missing, and was created" in told["notes"]
     (commit,) = spark.sql(f"DESCRIBE HISTORY delta.`{lake.location('t')}`").collect()
     assert commit.userMetadata == f"{run.dag.dag_id}/{run.run_id}"
-
-
-LOSES = """
-from airflow_hive_to_delta.engines import JobError
-
-class Loses(SharedSession):
-    '''An engine that loses the first result of an action.'''
-
-    def submit(self, request, environment):
-        job = super().submit(request, environment)
-        if request.action == {action!r}:
-            LOST.append(job)
-        return job
-
-    def result(self, job):
-        found = super().result(job)
-        if LOST[:1] == [job]:
-            raise JobError("The connection was lost", retryable=True)
-        return found
-
-LOST = []
-"""
 
 
 @pytest.mark.parametrize("options", ["", "options=ConversionOptions(user_metadata='ours')"])

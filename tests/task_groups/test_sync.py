@@ -10,9 +10,8 @@ import pytest
 from airflow_hive_to_delta import GlueDiscovery, cut_over_table
 from tests.support.airflow_runs import Run, dag_source
 from tests.support.lake import Lake, hand_converted
-from tests.support.lake import lake as lake
+from tests.support.migrations import LOSES
 from tests.support.oracle import assert_same, delta_at
-from tests.task_groups.test_migration import LOSES
 
 REPORT = "hive_to_delta_sync.report"
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from airflow_hive_to_delta.core.extras import needs_extra
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -73,9 +75,13 @@ def local_session(
     memory: str = "2g",
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A Spark session on this machine, ready for Delta Lake and S3. ``conf`` adds to the settings and overrides."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    """A Spark session on this machine, ready for Delta Lake and S3. ``conf`` adds to the settings and overrides.
+
+    :raises MissingDependencyError: PySpark is not installed.
+    """
+    with needs_extra("local", "The embedded Spark"):
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
 
     # The workers are this Python, with this package and pyarrow in it, not the first one on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -86,6 +92,17 @@ def local_session(
     for_jvm = {name: str(value) for name, value in settings.items() if name.startswith("spark.")}
     with _submit_arguments(for_jvm):
         return builder.config(map={name: settings[name] for name in settings.keys() - for_jvm}).getOrCreate()
+
+
+def cluster_session(app_name: str) -> SparkSession:
+    """The session of the cluster that this process was submitted to, or of the Connect server in ``SPARK_REMOTE``.
+
+    :raises MissingDependencyError: PySpark, or what its Connect client needs, is not installed.
+    """
+    with needs_extra("local", "A Spark job that no cluster runs"):
+        from pyspark.sql import SparkSession
+    with needs_extra("connect", "A session over Spark Connect"):
+        return SparkSession.builder.appName(app_name).getOrCreate()
 
 
 @contextmanager

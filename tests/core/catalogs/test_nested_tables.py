@@ -26,7 +26,6 @@ from airflow_hive_to_delta.core.catalogs.nested_tables import check_nested_table
 from airflow_hive_to_delta.core.errors import UnsupportedTableError
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.lake import Lake
-from tests.support.lake import lake as lake
 from tests.support.oracle import delta_at
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
 

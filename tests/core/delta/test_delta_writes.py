@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame
 
 from airflow_hive_to_delta.core.spark.sql import sql_identifier, sql_literal
 from tests.support.lake import Lake
-from tests.support.lake import lake as lake
 from tests.support.oracle import assert_same, delta_at
 from tests.support.tables import write_parquet
 

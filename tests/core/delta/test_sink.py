@@ -17,7 +17,6 @@ from airflow_hive_to_delta import PermanentError
 from airflow_hive_to_delta.core.delta.sink import DeltaSink
 from airflow_hive_to_delta.core.errors import SchemaError, TransientError
 from tests.support.lake import Lake
-from tests.support.lake import lake as lake
 from tests.support.oracle import assert_same, delta_at
 from tests.support.tables import convert_folder, snapshot, write_parquet
 

@@ -31,7 +31,6 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.lake import Lake
-from tests.support.lake import lake as lake
 from tests.support.tables import convert_folder, write_parquet
 
 ODD = "a/b c%d=e+ü:#?"

@@ -28,9 +28,9 @@ from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.spark.session import local_session_conf
 from tests.support.oracle import delta_at
+from tests.support.project import PROJECT
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
 
-PROJECT = Path(__file__).parents[3]
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 pytestmark = pytest.mark.slow

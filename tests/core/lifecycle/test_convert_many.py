@@ -36,7 +36,6 @@ from airflow_hive_to_delta.core.models import ALREADY_DELTA
 from airflow_hive_to_delta.core.parquet.describe import SCHEMA_BATCH_SIZE, STATS_BATCH_SIZE, describe_files
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.lake import Lake
-from tests.support.lake import lake as lake
 from tests.support.oracle import assert_same, delta_at
 from tests.support.tables import files_of, snapshot, write_parquet
 

@@ -22,9 +22,8 @@ from moto.s3.responses import S3Response
 from airflow_hive_to_delta import DatabricksListing, Listing, S3Listing, create_summary
 from airflow_hive_to_delta.core.models import ALREADY_DELTA
 from airflow_hive_to_delta.core.storage import aws
-from tests.conftest import REGION
+from tests.support.aws import REGION
 from tests.support.lake import Lake
-from tests.support.lake import lake as lake
 from tests.support.oracle import assert_same, delta_at
 from tests.support.s3_servers import without_header
 

@@ -19,7 +19,6 @@ from airflow_hive_to_delta.core.storage.log_storage import S3Storage
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.crashes import Killed, at_every_step, killed_at
 from tests.support.lake import PARQUET, Lake
-from tests.support.lake import lake as lake
 
 #: All that a definition can say, as crawlers, Hive and people leave it.
 DEFINITION: dict[str, Any] = {

@@ -12,9 +12,7 @@ from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.lifecycle.ledger import Ledger, ledger_of
 from airflow_hive_to_delta.core.lifecycle.records import Records
-from tests.core.lifecycle.test_sync import Folder, original
-from tests.core.lifecycle.test_sync import converted as converted
-from tests.core.lifecycle.test_sync import folder as folder
+from tests.support.hive_folder import Folder, original
 from tests.support.oracle import assert_same
 
 #: As Delta's own writers leave them: with a ``txnId``, and without any ``commitInfo``.

@@ -29,7 +29,6 @@ from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from tests.support.lake import PARQUET, Lake
-from tests.support.lake import lake as lake
 from tests.support.oracle import delta_at
 
 #: The first month is always the simplest one there is, in which Hive only inserts.

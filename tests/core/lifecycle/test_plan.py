@@ -34,9 +34,8 @@ from airflow_hive_to_delta.core.lifecycle.plan import plan_migration
 from airflow_hive_to_delta.core.parquet.describe import describe_files
 from airflow_hive_to_delta.core.results import TablePlan
 from airflow_hive_to_delta.core.storage import aws
-from tests.conftest import REGION
+from tests.support.aws import REGION
 from tests.support.lake import Lake
-from tests.support.lake import lake as lake
 from tests.support.tables import convert_folder, snapshot, write_parquet
 
 READS = {"ListObjectsV2", "GetObject", "HeadObject", "HeadBucket", "GetTables", "GetPartitions"}

@@ -31,10 +31,9 @@ from airflow_hive_to_delta import ConversionOptions
 from airflow_hive_to_delta.core.errors import PartitionError
 from airflow_hive_to_delta.core.parquet.footers import count_rows, leaf_statistics, parse_footer
 from airflow_hive_to_delta.core.schema.partition_values import HIVE_NULL, normalise
-from tests.core.parquet.test_scan import session_conf
-from tests.core.schema.test_partition_values import hive_escape
 from tests.support.oracle import assert_same, delta_at
-from tests.support.tables import convert_folder
+from tests.support.session_settings import session_conf
+from tests.support.tables import convert_folder, hive_escape
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 

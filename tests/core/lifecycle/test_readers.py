@@ -30,7 +30,7 @@ from airflow_hive_to_delta.core.readers import (
     TRINO,
     Trait,
 )
-from tests.conftest import PROJECT
+from tests.support.project import PROJECT
 from tests.support.reader_answers import Sample
 from tests.support.reader_page import Matrix, Outcome, render
 from tests.support.reader_tables import Builder, build_samples

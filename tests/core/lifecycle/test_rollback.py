@@ -29,10 +29,9 @@ from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.results import RollbackResult
 from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
-from tests.core.lifecycle.test_sync import Folder, Walk
 from tests.support.crashes import Killed, at_every_step, killed_at
+from tests.support.hive_folder import Folder, Walk
 from tests.support.lake import Lake
-from tests.support.lake import lake as lake
 from tests.support.oracle import assert_same, delta_at
 from tests.support.tables import convert_folder, write_parquet
 from tests.support.tables import snapshot as snapshot_of_folder

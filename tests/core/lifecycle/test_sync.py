@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, ParquetFileInfo, S3Listing, TableInfo
+from airflow_hive_to_delta import GlueDiscovery, S3Listing
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
@@ -25,104 +24,15 @@ from airflow_hive_to_delta.core.errors import (
     TransientError,
     UnsupportedTableError,
 )
-from airflow_hive_to_delta.core.lifecycle.convert import convert
 from airflow_hive_to_delta.core.lifecycle.cut_over import GlueName
 from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
-from airflow_hive_to_delta.core.listing.base import MadeListing, files_as_df
-from airflow_hive_to_delta.core.results import SyncResult
-from tests.conftest import PROJECT
 from tests.support.crashes import at_every_step
+from tests.support.hive_folder import Folder, Given, original
 from tests.support.lake import Lake
-from tests.support.lake import lake as lake
 from tests.support.oracle import assert_same, delta_at
+from tests.support.project import PROJECT
 from tests.support.tables import write_parquet
-
-
-class Walk:
-    """Files as the operating system has them."""
-
-    def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
-        files = [path for path in Path(table.location).rglob("*") if path.is_file()]
-        return [ParquetFileInfo(str(p), p.stat().st_size, None, p.stat().st_mtime_ns // 1_000_000) for p in files]
-
-
-class Folder:
-    """A Hive table on local disk, by days, whose partitions are the folders under it."""
-
-    def __init__(self, spark: SparkSession, root: Path, columns: dict[str, str] | None = None) -> None:
-        self.spark, self.root = spark, root
-        self.columns = columns or {"id": "bigint"}
-
-    @property
-    def table(self) -> TableInfo:
-        return TableInfo(
-            name="t",
-            location=str(self.root),
-            columns=[{"Name": name, "Type": kind} for name, kind in self.columns.items()],
-            partition_keys=["day"],
-            partition_types={"day": "string"},
-        )
-
-    def write(self, day: str, name: str, data: Any, *, at: int | None = None) -> Path:
-        path = self.root / f"day={day}" / name
-        write_parquet(path, data if isinstance(data, (dict, pa.Table)) else {"id": data})
-        if at is not None:
-            os.utime(path, (at, at))
-        return path
-
-    def convert(self, **options: Any) -> None:
-        class Known:
-            def discover(_, spark: SparkSession) -> list[TableInfo]:
-                return [self.table]
-
-        (result,) = convert(
-            self.spark, Known(), Walk(), None, None, options=ConversionOptions(**options), progress=False
-        )
-        assert result.status == "converted", result.error
-
-    def sync(self, output_mode: str = "append", **arguments: Any) -> SyncResult:
-        return sync_table(self.spark, self.table, Walk(), output_mode=output_mode, **arguments)
-
-    @property
-    def delta(self) -> DataFrame:
-        return delta_at(self.spark, self.root)
-
-    @property
-    def ids(self) -> list[tuple[str, int]]:
-        """What Delta reads."""
-        return sorted((row.day, row.id) for row in self.delta.select("day", "id").collect())
-
-    def sql(self, statement: str) -> None:
-        self.spark.sql(statement.format(t=f"delta.`{self.root}`"))
-
-    def entry(self, version: int) -> list[dict[str, Any]]:
-        lines = (self.root / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
-        return [json.loads(line) for line in lines]
-
-    @property
-    def version(self) -> int:
-        return max(int(path.stem) for path in (self.root / "_delta_log").glob("*.json") if path.stem.isdecimal())
-
-
-@pytest.fixture
-def folder(spark: SparkSession, tmp_path: Path) -> Folder:
-    hive = Folder(spark, tmp_path / "t")
-    hive.write("1", "000000_0", [1, 2])
-    hive.write("2", "000000_0", [3])
-    return hive
-
-
-@pytest.fixture
-def converted(folder: Folder) -> Folder:
-    folder.convert()
-    return folder
-
-
-def original(hive: Folder) -> DataFrame:
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in {**hive.columns, "day": "string"}.items())
-    files = [str(path) for path in hive.root.glob("day=*/*")]
-    return hive.spark.read.schema(schema).option("basePath", str(hive.root)).parquet(*files)
 
 
 def test_new_files_are_one_entry_with_the_transaction_of_the_run(converted: Folder) -> None:
@@ -289,25 +199,6 @@ def test_a_file_that_hive_rewrites_after_delta_did_is_a_conflict_for_people(conv
     converted.sql("DELETE FROM {t} WHERE day = '1'")
     assert converted.sync("complete", accept_conflicts=True).num_added_files == 1
     assert_same(converted.spark, original(converted).where("id != 2"), converted.delta.where("id != 2"))
-
-
-class Given(MadeListing):
-    """A list that was made earlier."""
-
-    def __init__(
-        self, spark: SparkSession, table: TableInfo, version: int | None = None, time: int | None = None
-    ) -> None:
-        self.files = files_as_df(spark, Walk(), table, ConversionOptions()).localCheckpoint()
-        self.version, self.time = version, time
-
-    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
-        return self.files
-
-    def listed_at_version(self, table: TableInfo) -> int | None:
-        return self.version
-
-    def listed_at_time(self, table: TableInfo) -> int | None:
-        return self.time
 
 
 @pytest.mark.slow
@@ -728,7 +619,7 @@ import os, signal, sys
 from airflow_hive_to_delta import local_session
 from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.lifecycle.sync import sync
-from tests.core.lifecycle.test_sync import Folder
+from tests.support.hive_folder import Folder
 from pathlib import Path
 
 spark = local_session(conf={"spark.jars.ivy": sys.argv[2], "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})

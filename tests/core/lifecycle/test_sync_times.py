@@ -15,9 +15,7 @@ from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.results import ConversionResult, SyncResult
-from tests.core.lifecycle.test_sync import Folder, Given, Walk, original
-from tests.core.lifecycle.test_sync import converted as converted
-from tests.core.lifecycle.test_sync import folder as folder
+from tests.support.hive_folder import Folder, Given, Walk, original
 from tests.support.oracle import assert_same
 
 MINUTES_10 = dt.timedelta(minutes=10)

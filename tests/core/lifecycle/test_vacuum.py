@@ -34,10 +34,9 @@ from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
 from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage
 from airflow_hive_to_delta.core.storage.uri import parse_location
-from tests.conftest import REGION
+from tests.support.aws import REGION
 from tests.support.crashes import at_every_step
 from tests.support.lake import PARQUET, Lake
-from tests.support.lake import lake as lake
 from tests.support.oracle import delta_at
 from tests.support.tables import convert_folder, write_parquet
 

@@ -35,7 +35,6 @@ from airflow_hive_to_delta.core.results import VerifyResult
 from airflow_hive_to_delta.core.storage.log_storage import LocalStorage
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.lake import Lake
-from tests.support.lake import lake as lake
 from tests.support.tables import write_parquet
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"

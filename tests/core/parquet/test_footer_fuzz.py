@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 
-from tests.conftest import PROJECT
 from tests.support.footer_patches import MIN, STATISTICS, Fields, chunks_of, in_statistics, rewrite_footer
+from tests.support.project import PROJECT
 from tests.support.tables import write_parquet
 
 #: How many mutants, each time others: `make soak` sets it.

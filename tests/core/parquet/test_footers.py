@@ -22,10 +22,8 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from pyspark.sql import SparkSession
 
-from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.parquet.footers import FooterReader
 from airflow_hive_to_delta.core.storage import aws
-from tests.conftest import REGION
+from tests.support.aws import REGION
 from tests.support.footer_patches import (
     BINARY,
     CONVERTED,
@@ -45,41 +43,9 @@ from tests.support.footer_patches import (
     with_schema,
     without,
 )
+from tests.support.footers import described, read, statistics
 from tests.support.oracle import assert_same, delta_at
 from tests.support.tables import convert_folder, write_parquet
-
-FILES = pa.schema(
-    [
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("modification_time", pa.int64()),
-        ("partition_values", pa.map_(pa.string(), pa.string())),
-    ]
-)
-
-
-def described(*files: tuple[str, int], root: str, **options: Any) -> list[dict[str, Any]]:
-    """What a worker says of these files, read in this process."""
-    listed = [{"path": path, "size": size} for path, size in files]
-    reader = FooterReader(root, {}, ConversionOptions(**options))
-    return [
-        row for batch in reader(iter([pa.RecordBatch.from_pylist(listed, schema=FILES)])) for row in batch.to_pylist()
-    ]
-
-
-def read(*paths: Path, **options: Any) -> list[dict[str, Any]]:
-    rows = described(*[(str(path), path.stat().st_size) for path in paths], root=str(paths[0].parent), **options)
-    schemas = {row["layout"]: row["file_schema"] for row in rows if row["file_schema"]}
-    for row in rows:
-        assert row["error"] is None, row["error"]
-        row["file_schema"] = json.loads(schemas[row["layout"]])
-        row["leaf_statistics"] = row["leaf_statistics"] and json.loads(row["leaf_statistics"])
-    return rows
-
-
-def statistics(path: Path) -> list[list[Any]]:
-    """Minimum, maximum and null count of each leaf of a file."""
-    return read(path)[0]["leaf_statistics"]
 
 
 @pytest.fixture(scope="module")

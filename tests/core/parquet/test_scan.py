@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from urllib.parse import unquote
@@ -24,6 +22,7 @@ from airflow_hive_to_delta.core.errors import (
     SchemaError,
 )
 from tests.support.oracle import assert_same, delta_at
+from tests.support.session_settings import session_conf
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
 
 SCAN = ConversionOptions(stats="scan")
@@ -43,23 +42,6 @@ def footer_stats(spark: SparkSession, root: Path, **arguments: object) -> dict[s
     shutil.copytree(root, copy)
     convert_folder(spark, copy, **arguments)
     return stats(copy)
-
-
-@contextmanager
-def session_conf(spark: SparkSession, **settings: str) -> Iterator[None]:
-    """Settings of the session, with ``__`` for the dots of their names, while the block runs."""
-    names = {name.replace("__", "."): value for name, value in settings.items()}
-    before = {name: spark.conf.get(name, None) for name in names}
-    for name, value in names.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
 
 
 @pytest.mark.slow

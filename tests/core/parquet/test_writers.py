@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from airflow_hive_to_delta.core.parquet.writers import Statistic, trusted_statistics
-from tests.core.parquet.test_footers import described, statistics
 from tests.support.footer_patches import (
     GROUP_ROWS,
     NUM_ROWS,
@@ -18,6 +17,7 @@ from tests.support.footer_patches import (
     in_statistics,
     rewrite_footer,
 )
+from tests.support.footers import described, statistics
 from tests.support.oracle import assert_same, delta_at
 from tests.support.tables import convert_folder, write_parquet
 

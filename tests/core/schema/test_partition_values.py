@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from airflow_hive_to_delta.core.errors import PartitionError
 from airflow_hive_to_delta.core.schema.partition_values import HIVE_NULL, normalise, unescape, values_from_path
+from tests.support.tables import hive_escape
 
 
 def stored(raw: str | None, delta_type: str, zone: str = "UTC") -> str | None:
@@ -131,10 +132,6 @@ def test_folders_that_do_not_match_are_refused_in_converts_words(relative, colum
     expected = rf"^Expecting {len(columns)} partition column\(s\): \[{', '.join(columns)}\], {found} "
     with pytest.raises(PartitionError, match=f"{expected}from parsing the file name: s3://b/t/{relative}$"):
         values_from_path(f"s3://b/t/{relative}", relative, columns)
-
-
-def hive_escape(text: str) -> str:
-    return "".join(f"%{ord(c):02X}" if c in "\"#%'*/:=?\\{[]^\x7f" or ord(c) < 0x20 else c for c in text)
 
 
 @given(st.text(min_size=1).filter(lambda t: t != HIVE_NULL and "\ud800" not in t))

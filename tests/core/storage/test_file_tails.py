@@ -14,8 +14,8 @@ import boto3
 import pytest
 
 from airflow_hive_to_delta.core.storage import aws, file_tails
-from tests.conftest import REGION
-from tests.core.parquet.test_footers import described
+from tests.support.aws import REGION
+from tests.support.footers import described
 from tests.support.tables import write_parquet
 
 

@@ -20,6 +20,7 @@ from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
 from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage, Storage, storage_for
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from tests.support.s3_servers import s3_server
+from tests.support.storages import read
 
 MEBIBYTE = 1024 * 1024
 
@@ -39,11 +40,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Stor
 
 def tree(folder: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
-
-
-def read(where: Storage, path: Location) -> bytes:
-    with where.open(path) as stream:
-        return stream.read()
 
 
 class Broken(io.BytesIO):

@@ -30,8 +30,8 @@ from airflow_hive_to_delta.core.storage import s3 as s3_storage
 from airflow_hive_to_delta.core.storage.aws_errors import translate_aws_error
 from airflow_hive_to_delta.core.storage.log_storage import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
-from tests.core.storage.test_storage import read
 from tests.support.s3_servers import answer, answer_with, clients_of, s3_server, without_header
+from tests.support.storages import read
 
 MEBIBYTE = 1024 * 1024
 #: In the name of the object that is written to find out whether a store knows conditional writes.

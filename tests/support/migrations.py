@@ -1,0 +1,86 @@
+"""DAGs that migrate a lake, and what they are run on."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from tests.support.airflow_runs import dag_source
+from tests.support.lake import Lake
+
+GROUP = """
+hive_to_delta_task_group(
+    source=GlueSource({databases!r}), staging={staging!r}, engine={engine}, aws_conn_id={conn!r},
+    per_table=PerTable(retries=1, retry_delay=timedelta(0){per_table}){more}
+)
+"""
+#: An engine that loses the first result of an action.
+LOSES = """
+from airflow_hive_to_delta.engines import JobError
+
+class Loses(SharedSession):
+    '''An engine that loses the first result of an action.'''
+
+    def submit(self, request, environment):
+        job = super().submit(request, environment)
+        if request.action == {action!r}:
+            LOST.append(job)
+        return job
+
+    def result(self, job):
+        found = super().result(job)
+        if LOST[:1] == [job]:
+            raise JobError("The connection was lost", retryable=True)
+        return found
+
+LOST = []
+"""
+
+
+def group(
+    lake: Lake,
+    more: str = "",
+    *,
+    databases: object = None,
+    engine: str = "SharedSession()",
+    per_table: str = "",
+    conn: str | None = None,
+    imports: str = "",
+) -> str:
+    """The source of a DAG with one task group over the lake's database."""
+    staging = f"s3://{lake.bucket}/staging"
+    body = GROUP.format(
+        databases=databases or lake.database,
+        staging=staging,
+        engine=engine,
+        conn=conn,
+        per_table=f", {per_table}" if per_table else "",
+        more=f", {more}" if more else "",
+    )
+    return dag_source(body, imports=imports)
+
+
+def orders_and_people(lake: Lake) -> dict[str, object]:
+    """Two tables in Glue, and the same as Spark reads them from the Hive metastore."""
+    lake.put("orders/day=1/000000_0", {"id": [1, 2]})
+    other = lake.add_bucket()
+    lake.put("far/000000_0", {"id": pa.array([3, None], pa.int64())}, bucket=other)
+    orders = (
+        {"id": "bigint"},
+        {"day": "int"},
+        [(["1"], lake.location("orders/day=1")), ([None], f"s3://{other}/far")],
+    )
+    lake.put("people/000000_0", {"name": pa.array(["Ada", None])})
+    people = ({"name": "string"},)
+    lake.glue_table(*orders, name="orders")
+    lake.glue_table(*people, name="people")
+    return {
+        "orders": lake.hive_table(*orders, name="orders"),
+        "people": lake.hive_table(*people, name="people"),
+    }
+
+
+def read_text(lake: Lake, address: str) -> str:
+    place = urlsplit(address)
+    return lake.s3.get_object(Bucket=place.netloc, Key=place.path.lstrip("/"))["Body"].read().decode()

@@ -1,0 +1,114 @@
+"""What works without the extras, and what the error says where one is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.airflow_runs import dag_source
+from tests.support.imports import run_without
+from tests.support.lake import Lake
+
+NO_SPARK = ["pyspark", "delta", "pandas", "py4j"]
+
+IN_PROCESS = """
+from airflow_hive_to_delta.core.errors import MissingDependencyError
+from airflow_hive_to_delta.core.spark import session
+try:
+    session.{call}
+except MissingDependencyError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("missing", "call", "remote", "extra"),
+    [
+        (["pyspark"], "local_session()", "", "local"),
+        (["pyspark"], "cluster_session('job')", "", "local"),
+        (["grpc"], "cluster_session('job')", "sc://127.0.0.1:1", "connect"),
+    ],
+)
+def test_a_session_names_the_extra_that_brings_what_it_needs(
+    missing: list[str], call: str, remote: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if remote:
+        monkeypatch.setenv("SPARK_REMOTE", remote)
+    said = run_without(missing, IN_PROCESS.format(call=call), tmp_path)
+    assert f"pip install 'airflow-hive-to-delta[{extra}]'" in said
+
+
+def test_the_embedded_engine_without_spark_fails_for_good_and_says_what_to_install(tmp_path: Path) -> None:
+    program = """
+import time
+from airflow_hive_to_delta import LocalSpark
+from airflow_hive_to_delta.engines import JobRequest
+engine = LocalSpark()
+job = engine.submit(JobRequest("convert", {}, "Convert t"), {})
+while engine.status(job).state == "running":
+    time.sleep(0.1)
+print(engine.result(job))
+"""
+    said = run_without(["pyspark"], program, tmp_path)
+    assert "pip install 'airflow-hive-to-delta[local]'" in said
+    assert "'retryable': False" in said
+
+
+def test_lineage_names_the_extra_that_brings_it(tmp_path: Path, airflow_home: Path) -> None:
+    program = """
+from airflow_hive_to_delta import ConvertTableOperator
+from airflow_hive_to_delta.core.errors import MissingDependencyError
+import sys
+sys.modules["airflow.providers.openlineage"] = None
+task = ConvertTableOperator(task_id="t", table={"name": "t", "location": "/t"}, files={})
+try:
+    task.get_openlineage_facets_on_complete(None)
+except MissingDependencyError as error:
+    print(error)
+"""
+    assert "pip install 'airflow-hive-to-delta[openlineage]'" in run_without([], program, tmp_path)
+
+
+#: As on a worker that submits to a cluster: an engine that needs no Spark here, and answers as a cluster would.
+REMOTE_ENGINE = """
+from airflow_hive_to_delta.engines import JobStatus
+
+class Cluster:
+    poll_seconds = 0.01
+    def submit(self, request, environment):
+        self.request = request
+        return "1"
+    def status(self, job):
+        return JobStatus("ended")
+    def result(self, job):
+        return {"error": "the cluster is full", "retryable": False}
+    def cancel(self, job):
+        pass
+    def page(self, job):
+        return None
+"""
+
+
+def test_a_worker_without_spark_discovers_lists_submits_and_reports(
+    lake: Lake, airflow_home: Path, tmp_path: Path
+) -> None:
+    lake.put("t/000000_0", {"id": [1, 2]})
+    lake.glue_table({"id": "bigint"})
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    source = dag_source(
+        f"""
+hive_to_delta_task_group(
+    source=GlueSource({lake.database!r}), staging="file://{staging}", engine=Cluster(), aws_conn_id=None,
+    per_table=PerTable(retries=0),
+)
+""",
+        imports=REMOTE_ENGINE,
+    ).replace("from tests.support.airflow_runs import SharedSession\n", "")
+    (tmp_path / "dag.py").write_text(f"{source}\ndag.test()\n")
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    run_without(NO_SPARK, f"exec(open({str(tmp_path / 'dag.py')!r}).read())", libraries)
+    (report,) = staging.rglob("*.json")
+    assert "the cluster is full" in report.read_text()
