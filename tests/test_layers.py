@@ -80,9 +80,8 @@ def imports_upwards(package: Path) -> list[str]:
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(package.name):
                 continue
             for alias in node.names:
-                other = package_of(
-                    f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in modules else node.module
-                )
+                whole = f"{node.module}.{alias.name}"
+                other = package_of(whole if whole in modules else str(node.module))
                 bottom = own in LAYERS[-1] and other in LAYERS[-1]
                 if other != own and not bottom and depth[own] >= depth[other]:
                     found.append(f"{module}:{node.lineno} imports {node.module}.{alias.name}")
@@ -131,8 +130,9 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
 )
 def test_the_core_uses_only_what_spark_connect_offers(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
-        named = node.attr if isinstance(node, ast.Attribute) else node.value if isinstance(node, ast.Constant) else None
-        assert named not in JVM_NAMES, f"{path.name}:{node.lineno} uses {named}"
+        if isinstance(node, (ast.Attribute, ast.Constant)):
+            named = node.attr if isinstance(node, ast.Attribute) else node.value
+            assert named not in JVM_NAMES, f"{path.name}:{node.lineno} uses {named}"
 
 
 def test_every_public_name_is_in_the_package() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -63,9 +64,13 @@ def test_pages_are_listed_as_fast_as_they_are_taken(s3, bucket, monkeypatch) -> 
     listing = S3Listing(max_workers=2)
     asked = []
     pages = listing._pages
-    monkeypatch.setattr(
-        listing, "_pages", lambda *arguments: (asked.append(page) or page for page in pages(*arguments))
-    )
+
+    def record(*arguments: Any) -> Iterator[Any]:
+        for page in pages(*arguments):
+            asked.append(page)
+            yield page
+
+    monkeypatch.setattr(listing, "_pages", record)
 
     found = listing.list_batches(table, ConversionOptions())
     assert next(found).num_rows == 5
@@ -78,7 +83,7 @@ def test_a_listing_that_nobody_wants_any_more_ends(s3, bucket, monkeypatch) -> N
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "5")
     for number in range(100):
         s3.put_object(Bucket=bucket, Key=f"t/p={number % 10}/{number:03}", Body=b"x")
-    found = S3Listing(max_workers=2).list_batches(
+    found: Any = S3Listing(max_workers=2).list_batches(
         TableInfo("t", f"s3://{bucket}/t", partition_keys=["p"]), ConversionOptions()
     )
     next(found)

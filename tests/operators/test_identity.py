@@ -63,7 +63,9 @@ def test_a_connection_without_an_identity_adds_none_to_a_job(airflow_home, monke
     define(monkeypatch, "empty")
     define(monkeypatch, "somewhere", extra={"region_name": "eu-west-1", "endpoint_url": "http://127.0.0.1:9"})
     with machine_with_a_role(monkeypatch):
-        assert boto3.session.Session().get_credentials().method == "container-role"
+        credentials = boto3.session.Session().get_credentials()
+        assert credentials is not None
+        assert credentials.method == "container-role"
         assert environment_of("empty") == {}
         assert environment_of("aws_default") == {}, "not defined: as for Airflow's own operators"
         assert environment_of(None) == {}
@@ -101,6 +103,7 @@ def test_a_role_is_served_to_a_job_on_this_machine_only(airflow_home, monkeypatc
             monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
         session = botocore.session.Session()
         credentials = session.get_credentials()
+        assert credentials is not None
         assert credentials.method == "container-role"
         assert credentials.access_key.startswith("ASIA"), "of the assumed role"
         assert session.get_config_variable("region") == "eu-west-1"

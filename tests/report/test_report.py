@@ -477,7 +477,7 @@ class Browser:
             assert chunk, "the browser has gone"
             self._buffer += chunk
         message, _, self._buffer = self._buffer.partition(b"\0")
-        return json.loads(message)  # type: ignore[no-any-return]
+        return json.loads(message)
 
 
 def high_pipe() -> tuple[int, int]:

@@ -14,7 +14,7 @@ from airflow_hive_to_delta import ConversionOptions, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.lifecycle.convert import convert
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.listing.base import MadeListing, files_as_df
-from airflow_hive_to_delta.core.results import SyncResult
+from airflow_hive_to_delta.core.results import OutputMode, SyncResult
 from tests.support.oracle import delta_at
 from tests.support.tables import write_parquet
 
@@ -53,7 +53,7 @@ class Folder:
         )
         assert result.status == "converted", result.error
 
-    def sync(self, output_mode: str = "append", **arguments: Any) -> SyncResult:
+    def sync(self, output_mode: OutputMode = "append", **arguments: Any) -> SyncResult:
         return sync_table(self.spark, self.table, Walk(), output_mode=output_mode, **arguments)
 
     @property

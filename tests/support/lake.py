@@ -22,12 +22,12 @@ from airflow_hive_to_delta.core.schema.partition_values import HIVE_NULL
 from airflow_hive_to_delta.core.spark.sql import sql_literal
 from tests.support.aws import REGION
 
-PARQUET = {
+PARQUET: dict[str, Any] = {
     "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
     "OutputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
     "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"},
 }
-TEXT = {
+TEXT: dict[str, Any] = {
     "InputFormat": "org.apache.hadoop.mapred.TextInputFormat",
     "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"},
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from tests.support.airflow_runs import dag_source
-from tests.support.lake import Lake
+from tests.support.lake import Lake, Partition
 
 GROUP = """
 hive_to_delta_task_group(
@@ -61,12 +62,12 @@ def group(
     return dag_source(body, imports=imports)
 
 
-def orders_and_people(lake: Lake) -> dict[str, object]:
+def orders_and_people(lake: Lake) -> dict[str, DataFrame]:
     """Two tables in Glue, and the same as Spark reads them from the Hive metastore."""
     lake.put("orders/day=1/000000_0", {"id": [1, 2]})
     other = lake.add_bucket()
     lake.put("far/000000_0", {"id": pa.array([3, None], pa.int64())}, bucket=other)
-    orders = (
+    orders: tuple[dict[str, str], dict[str, str], list[Partition]] = (
         {"id": "bigint"},
         {"day": "int"},
         [(["1"], lake.location("orders/day=1")), ([None], f"s3://{other}/far")],

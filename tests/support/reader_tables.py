@@ -43,7 +43,8 @@ _HIVE = {"integer": "int", "long": "bigint", "byte": "tinyint"}
 def arrow_type(kind: Kind) -> pa.DataType:
     if isinstance(kind, str):
         return _ARROW[kind]
-    what, *parts = kind
+    what: str = kind[0]
+    parts: Sequence[Any] = kind[1:]
     if what == "array":
         return pa.list_(arrow_type(parts[0]))
     if what == "map":
@@ -299,7 +300,7 @@ def _outside(build: Builder) -> list[Sample]:
     """One table whose files lie partly outside, its log spelt in every way."""
     far = build.folder / "far away"
     written = build.local("outside", _ODD_KINDS, _odd_files(_SOME_ODD, f"{far}/"), keys=["word", "n"])
-    samples = []
+    samples: list[Sample] = []
     for spelling, prefix in (("file:///", "file://"), ("file:/", "file:"), ("/path", "")):
         root = build.folder / f"outside-{len(samples)}"
         shutil.copytree(written.location, root)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -161,7 +161,8 @@ def _value(value: Any, kind: Kind) -> Any:
     if value is None:
         return None
     if not isinstance(kind, str):
-        what, *parts = kind
+        what: str = kind[0]
+        parts: Sequence[Any] = kind[1:]
         if what == "array":
             return [_value(item, parts[0]) for item in value]
         if what == "struct":

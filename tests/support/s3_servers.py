@@ -18,6 +18,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 
 from airflow_hive_to_delta.core.storage import aws
 
@@ -42,7 +43,7 @@ def s3proxy(jar: Path, folder: Path) -> Iterator[str]:
     )
     java = Path(os.environ["JAVA_HOME"], "bin/java")
     flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-    command = [java, *flags, "-jar", jar, "--properties", settings]
+    command: list[str | Path] = [java, *flags, "-jar", jar, "--properties", settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:
             assert server.stdout is not None
@@ -112,7 +113,7 @@ def session_of(key: str) -> boto3.Session:
 
 @contextmanager
 def clients_of(endpoint: str) -> Iterator[Any]:
-    def client(service: str, region: str | None, config: Any) -> Any:
+    def client(service: Any, region: str | None, config: Any) -> Any:
         session = session_of(os.environ.get("AWS_ACCESS_KEY_ID", KEY))
         return session.client(service, region or REGION, config=config, endpoint_url=endpoint)
 
@@ -127,4 +128,4 @@ def answer(request: Any, status: int, code: str) -> AWSResponse:
 def answer_with(request: Any, status: int, body: bytes) -> AWSResponse:
     raw = io.BytesIO(body)
     raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
-    return AWSResponse(request.url, status, {}, raw)
+    return AWSResponse(request.url, status, HTTPHeaders(), raw)

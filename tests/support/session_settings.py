@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 def session_conf(spark: SparkSession, **settings: str) -> Iterator[None]:
     """Settings of the session, with ``__`` for the dots of their names, while the block runs."""
     names = {name.replace("__", "."): value for name, value in settings.items()}
-    before = {name: spark.conf.get(name, None) for name in names}
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in names}
     for name, value in names.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
+        for name, earlier in before.items():
+            if earlier is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, value)
+                spark.conf.set(name, earlier)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any, cast
 from urllib.request import Request, urlopen
 
 import boto3
@@ -152,7 +153,7 @@ def test_a_table_is_converted_before_the_next_is_listed_and_every_task_has_retri
     assert {task.retries for task in tasks.values()} == {4}
     steps = ["list_files", "convert", "verify"]
     weights = [
-        task.weight_rule.get_weight(SimpleNamespace(task=task))
+        task.weight_rule.get_weight(cast("Any", SimpleNamespace(task=task)))
         for task in (tasks[f"hive_to_delta.tables.{step}"] for step in steps)
     ]
     assert weights == sorted(set(weights)), "the later step of one table goes before the first of another"
@@ -581,7 +582,7 @@ class _User:
         statements = [{"Effect": "Allow", "Action": "*", "Resource": "*"}, *denied]
         policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
         # From inside: the server may be checking identities already.
-        from moto.core import DEFAULT_ACCOUNT_ID
+        from moto.core.models import DEFAULT_ACCOUNT_ID
         from moto.iam.models import iam_backends
 
         iam_backends[DEFAULT_ACCOUNT_ID]["aws"].put_user_policy(self.name, "p", policy)

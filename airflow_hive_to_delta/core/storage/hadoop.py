@@ -162,7 +162,7 @@ class _AlreadyThereError(HiveToDeltaError):
 
 @contextmanager
 def _jvm_call(doing: str) -> Iterator[None]:
-    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:

@@ -33,7 +33,8 @@ class Listener:
     """A session that remembers the statements it was given."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self.spark, self.statements = spark, []
+        self.spark = spark
+        self.statements: list[str] = []
 
     def sql(self, statement: str) -> Any:
         self.statements.append(statement)
@@ -219,7 +220,7 @@ def test_what_no_pattern_can_match_is_not_touched(spark, database: str, other_da
         UCDiscovery(["broken.*"]).discover(session)
 
     spark.sql(f"CREATE TABLE {database}.t (i INT) STORED AS PARQUET")
-    listener = Listener(session)
+    listener: Any = Listener(session)
     found = UCDiscovery([f"spark_catalog.{database}.*"]).discover(listener)
     assert [table.name for table in found] == ["t"]
     assert listener.statements == [
@@ -231,7 +232,7 @@ def test_what_no_pattern_can_match_is_not_touched(spark, database: str, other_da
 
 
 def test_denied_places_are_not_walked(spark, database: str, other_database: str) -> None:
-    listener = Listener(spark)
+    listener: Any = Listener(spark)
     allow = [f"spark_catalog.{database}.*", f"spark_catalog.{other_database}.*"]
     assert UCDiscovery(allow, deny=[f"*.{database.upper()}.*"]).discover(listener) == []
     assert listener.statements == [
@@ -242,7 +243,7 @@ def test_denied_places_are_not_walked(spark, database: str, other_database: str)
 
 def test_catalogs_are_listed_only_for_a_wildcard_in_their_place(spark, database: str) -> None:
     spark.sql(f"CREATE TABLE {database}.t (i INT) STORED AS PARQUET")
-    session = Listener(spark.newSession())
+    session: Any = Listener(spark.newSession())
     found = UCDiscovery([f"spark_c*.{database}.*"]).discover(session)
     assert [table.qualified_name for table in found] == [f"spark_catalog.{database}.t"]
     assert session.statements[0] == "SHOW CATALOGS"

@@ -19,7 +19,7 @@ from airflow_hive_to_delta.core.storage.aws import glue_client
 from tests.support.aws import REGION
 
 HIVE = "org.apache.hadoop.hive"
-PARQUET = {
+PARQUET: dict[str, Any] = {
     "InputFormat": f"{HIVE}.ql.io.parquet.MapredParquetInputFormat",
     "OutputFormat": f"{HIVE}.ql.io.parquet.MapredParquetOutputFormat",
     "SerdeInfo": {"SerializationLibrary": f"{HIVE}.ql.io.parquet.serde.ParquetHiveSerDe"},

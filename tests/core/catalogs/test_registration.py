@@ -101,7 +101,9 @@ def test_a_target_is_all_or_nothing() -> None:
     assert target_of(None, None, None, OPTIONS) is None
     assert target_of(None, "S", "T", OPTIONS) == Target(None, "S", "T", "sql")
     assert target_of("c", "S", "T", GLUE) == Target("c", "s", "t", "glue"), "as Glue keeps them"
-    for names in ((None, None, "t"), (None, "s", None), ("c", None, None), ("c", "", "t"), ("", "s", "t")):
+    refused: list[tuple[str | None, str | None, str | None]]
+    refused = [(None, None, "t"), (None, "s", None), ("c", None, None), ("c", "", "t"), ("", "s", "t")]
+    for names in refused:
         with pytest.raises(PermanentError, match="expected a schema and a table"):
             target_of(*names, OPTIONS)
 

@@ -25,11 +25,12 @@ Row = tuple[int | None, str | None]
 
 SPACED, EQUAL, QUOTED = "a b 50%", "k=v", '"o\'neil" é'
 #: A partition's value, and its folder as Hive escapes it.
-IN_THE_ROOT = [(SPACED, "p=a b 50%25"), (EQUAL, "p=k%3Dv")]
-IN_ANOTHER_BUCKET = [(QUOTED, "p=%22o%27neil%22 é"), (None, "p=__HIVE_DEFAULT_PARTITION__")]
+Folder = tuple[str | None, str]
+IN_THE_ROOT: list[Folder] = [(SPACED, "p=a b 50%25"), (EQUAL, "p=k%3Dv")]
+IN_ANOTHER_BUCKET: list[Folder] = [(QUOTED, "p=%22o%27neil%22 é"), (None, "p=__HIVE_DEFAULT_PARTITION__")]
 PARTITIONS = [value for value, _ in IN_THE_ROOT + IN_ANOTHER_BUCKET]
 #: The files of every partition.
-FILES = [[0, 1], [None]]
+FILES: list[list[int | None]] = [[0, 1], [None]]
 ROWS: list[Row] = [(number, p) for p in PARTITIONS for file in FILES for number in file]
 
 

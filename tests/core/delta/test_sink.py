@@ -199,8 +199,10 @@ def test_complete_replaces_all_rows(spark: SparkSession, table: Path, source: Pa
     sink = DeltaSink(str(table), ["P"], "Complete")
 
     def counted() -> None:
-        of = {"of": lambda data: data.groupBy("p").count().selectExpr("count AS id", "p"), "mode": "complete"}
-        stream(spark, source, tmp_path / "checkpoint", sink, **of)
+        def of(data: DataFrame) -> DataFrame:
+            return data.groupBy("p").count().selectExpr("count AS id", "p")
+
+        stream(spark, source, tmp_path / "checkpoint", sink, of=of, mode="complete")
 
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     try:
@@ -348,7 +350,9 @@ def test_arguments_that_make_no_sink(arguments: dict[str, Any], message: str) ->
 def test_the_text_form_and_messages_have_no_secrets() -> None:
     sink = DeltaSink("s3://bucket/t", ["p"], options={"txnAppId": "hunter2"})
     assert str(sink) == repr(sink) == f"{sink}" == "DeltaSink[s3://bucket/t]"
-    for arguments in ({"options": {"fs.s3a.secret.key": "hunter2"}}, {"path": "s3://key:hunter2@bucket/t"}):
+    secret: list[dict[str, Any]]
+    secret = [{"options": {"fs.s3a.secret.key": "hunter2"}}, {"path": "s3://key:hunter2@bucket/t"}]
+    for arguments in secret:
         with pytest.raises(PermanentError) as raised:
             DeltaSink(**{"path": "s3://bucket/t", **arguments})
         assert "hunter2" not in str(raised.value)

@@ -98,10 +98,15 @@ def log(root: Path) -> Path:
     return root / "_delta_log"
 
 
+def jvm_of(spark: SparkSession) -> Any:
+    """The JVM of a session, in which Delta can be asked for what it has no SQL for."""
+    return spark._jvm
+
+
 def checkpoint(spark: SparkSession, root: Path, **conf: str) -> list[str]:
     """Have Delta write a checkpoint of the latest version; the names of its files."""
     with settings(spark, **conf):
-        spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(root)).checkpoint()
+        jvm_of(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(root)).checkpoint()
     names = [str(path.relative_to(log(root))) for path in log(root).rglob("*") if path.is_file()]
     return sorted(name for name in names if ".checkpoint." in name or "_sidecars/" in name if not name.endswith(".crc"))
 
@@ -314,7 +319,7 @@ def checkpointed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
             lines = [{"add": {**add, "stats": '{"numRecords":1}'}}]
             if version == 0:
                 features = ["v2Checkpoint"] if kind == "sidecars" else None
-                protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+                protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
                 if features:
                     protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
                     protocol |= {"readerFeatures": features, "writerFeatures": features}
@@ -326,7 +331,8 @@ def checkpointed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
             text = "".join(json.dumps(line) + "\n" for line in lines)
             (log(root) / f"{version:020d}.json").write_text(text)
             if version in (2, 4):
-                spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # it believes that only it writes entries
+                # Delta believes that only it writes entries.
+                jvm_of(spark).org.apache.spark.sql.delta.DeltaLog.clearCache()
                 checkpoint(spark, root, **conf)
         for path in log(root).rglob("*.crc"):
             path.unlink()  # Hadoop's, of what a test damages; and Delta's, with which Delta does not fall back

@@ -47,7 +47,7 @@ def root(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    before = spark.conf.get(ZONE)
+    before = str(spark.conf.get(ZONE))
     spark.conf.set(ZONE, request.param)
     yield request.param
     spark.conf.set(ZONE, before)

@@ -55,6 +55,7 @@ def connect_server(tmp_path: Path) -> Iterator[str]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    command: list[str | Path]
     command = [Path(pyspark.__file__).parent / "bin" / "spark-submit", "--master", "local[2]", "--class", SERVER]
     with (tmp_path / "server.log").open("wb") as log:
         server = subprocess.Popen(

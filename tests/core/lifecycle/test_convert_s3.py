@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import io
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from airflow_hive_to_delta.core.storage import aws
 from tests.support.aws import REGION
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
-from tests.support.s3_servers import without_header
+from tests.support.s3_servers import answer_with, without_header
 
 ODD = "a/b c%d=e"
 ODD_FOLDER = "a%2Fb c%25d%3De"
@@ -402,9 +401,7 @@ def test_rule_54_one_partition_that_may_not_be_listed_fails_the_table(lake: Lake
         if "p%3D2" not in request.url:
             return None
         body = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
-        raw = io.BytesIO(body)
-        raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
-        return AWSResponse(request.url, 403, {}, raw)
+        return answer_with(request, 403, body)
 
     on_send("ListObjectsV2", deny)
     before = lake.objects()
@@ -445,7 +442,7 @@ def test_rule_2_on_a_store_that_ignores_the_condition_nothing_is_converted(lake:
     before = lake.objects()
     with without_header("If-None-Match", aws_endpoint) as endpoint:
 
-        def client(service: str, region: str | None, config: Any) -> Any:
+        def client(service: Any, region: str | None, config: Any) -> Any:
             return boto3.client(
                 service, region, config=config, endpoint_url=endpoint if service == "s3" else aws_endpoint
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -246,7 +246,12 @@ def test_glue_is_told_which_version_is_replaced(lake: Lake, table: TableInfo, mo
     asked: list[dict[str, Any]] = []
     client = aws.glue_client(table.region)
     update = client.update_table
-    monkeypatch.setattr(client, "update_table", lambda **request: asked.append(request) or update(**request))
+
+    def record(**request: Any) -> Any:
+        asked.append(request)
+        return update(**request)
+
+    monkeypatch.setattr(client, "update_table", record)
     cut_over_table(lake.spark, table)
     assert [request["VersionId"] for request in asked] == [version]
 
@@ -255,7 +260,8 @@ def test_glue_is_told_which_version_is_replaced(lake: Lake, table: TableInfo, mo
 
 
 def test_only_tables_of_glue(lake: Lake) -> None:
-    for source, said in (("spark", "comes from Spark"), ("none", "comes from no catalog")):
+    sources: dict[Literal["spark", "none"], str] = {"spark": "comes from Spark", "none": "comes from no catalog"}
+    for source, said in sources.items():
         table = TableInfo("t", lake.location(), database=lake.database, source=source)
         with pytest.raises(PermanentError, match=said):
             cut_over_table(lake.spark, table)

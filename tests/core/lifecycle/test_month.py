@@ -75,7 +75,7 @@ class Month:
 
     def steps(self) -> list[Callable[[Chance], None]]:
         """What can happen next."""
-        can = [self.hive_inserts]
+        can: list[Callable[[Chance], None]] = [self.hive_inserts]
         if self.partitions:
             can += [self.hive_inserts, self.hive_overwrites, self.hive_drops_a_partition, self.hive_moves_a_partition]
         if self.dropped:

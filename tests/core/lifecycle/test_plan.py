@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,6 +35,7 @@ from airflow_hive_to_delta.core.results import TablePlan
 from airflow_hive_to_delta.core.storage import aws
 from tests.support.aws import REGION
 from tests.support.lake import Lake
+from tests.support.s3_servers import answer_with
 from tests.support.tables import convert_folder, snapshot, write_parquet
 
 READS = {"ListObjectsV2", "GetObject", "HeadObject", "HeadBucket", "GetTables", "GetPartitions"}
@@ -88,9 +88,7 @@ def answering(status: int, code: str, where: str) -> Callable[..., AWSResponse |
         if where not in request.url:
             return None
         body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
-        raw = io.BytesIO(body)
-        raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
-        return AWSResponse(request.url, status, {}, raw)
+        return answer_with(request, status, body)
 
     return answer
 
@@ -378,7 +376,7 @@ def test_a_plan_changes_nothing_and_asks_nothing_of_tables_that_discovery_refuse
 
     before = lake.objects(), glue_state()
     # Tables are asked of the caller's region, partitions of the one that their table came from.
-    clients = [(aws.s3_client(name), "s3") for name in (lake.bucket, other)]
+    clients: list[tuple[Any, str]] = [(aws.s3_client(name), "s3") for name in (lake.bucket, other)]
     clients += [(aws.glue_client(region), "glue") for region in (None, REGION)]
     with ExitStack() as watched:
         for client, service in clients:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -88,7 +88,7 @@ def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     return unscaled.map(lambda number: EXACT.scaleb(Decimal(number), -scale))
 
 
-def floats(width: int) -> st.SearchStrategy[float]:
+def floats(width: Literal[32, 64]) -> st.SearchStrategy[float]:
     edges = [math.nan, math.inf, -math.inf, -0.0, 0.0]
     return st.one_of(st.sampled_from(edges), st.floats(width=width, allow_subnormal=True))
 

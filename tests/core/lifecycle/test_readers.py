@@ -119,7 +119,7 @@ def seen(
         s3.create_bucket(Bucket=bucket)
     samples = build_samples(Builder(spark, s3, folder, *buckets))
     (folder / "samples").write_bytes(pickle.dumps(samples))
-    answers = {}
+    answers: dict[str, dict[str, Any]] = {}
     with ExitStack() as running:
         # PySpark and the shared libraries of each are in a process of their own, and all of them side by side.
         others = [

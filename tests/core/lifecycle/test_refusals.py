@@ -5,7 +5,6 @@ Every test compares all that lies around the table, or in its bucket, before and
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -35,6 +34,7 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.storage import aws
 from tests.support.oracle import assert_same, delta_at
+from tests.support.s3_servers import answer_with
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
 
 FILES = "file_path string, size long"
@@ -601,15 +601,13 @@ def test_rule_54_a_file_that_may_not_be_read(on_s3, tmp_path):
 
 def test_rule_54_a_log_that_may_not_be_listed_is_not_an_absent_one(on_s3, tmp_path):
     size = on_s3.put("t/f", {"id": [1]}, tmp_path)
-    events = aws.s3_client(on_s3.bucket).meta.events
+    events: Any = aws.s3_client(on_s3.bucket).meta.events
 
     def deny(request: Any, **_: Any) -> AWSResponse | None:
         if "_delta_log" not in request.url:
             return None
         body = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
-        raw = io.BytesIO(body)
-        raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
-        return AWSResponse(request.url, 403, {}, raw)
+        return answer_with(request, 403, body)
 
     events.register("before-send.s3.ListObjectsV2", deny)
     try:

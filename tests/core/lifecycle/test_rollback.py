@@ -7,6 +7,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from airflow_hive_to_delta.core.catalogs.registration import Target
 from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.delta.deletion_vectors import vector_file
 from airflow_hive_to_delta.core.delta.log import generate_delta_log, write_delta_log
+from airflow_hive_to_delta.core.delta.log_files import ROLLED_BACK
 from airflow_hive_to_delta.core.delta.snapshot import snapshot_of
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
 from airflow_hive_to_delta.core.lifecycle.records import Records
-from airflow_hive_to_delta.core.lifecycle.rollback import ROLLED_BACK, rollback_table
+from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.results import RollbackResult
@@ -103,7 +105,7 @@ def test_rolled_back_and_converted_again_and_rolled_back_again(lake: Lake) -> No
 
 def test_the_log_that_was_moved_aside_is_whole_also_where_the_owner_of_the_bucket_is_checked(lake: Lake) -> None:
     make(lake)
-    options = {"checkpoint_over_files": 1, "expected_bucket_owner": "123456789012"}
+    options: dict[str, Any] = {"checkpoint_over_files": 1, "expected_bucket_owner": "123456789012"}
     lake.convert(**options)
     log = {n.partition("/_delta_log/")[2]: o[0] for n, o in lake.objects().items() if "/_delta_log/" in n}
     result = rollback_table(lake.spark, lake.location(), options=ConversionOptions(**options))
@@ -499,9 +501,9 @@ def test_a_call_that_was_held_up_does_not_touch_a_table_that_was_converted_again
                 records.keep_registration(Target(None, database, name), None)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Records, "read", lambda self, name, look=look: look(name) or read(self, name))
-            patch.setattr(Records, "keep", lambda self, name, what, look=look: look(name) or keep(self, name, what))
-            error = raised(PermanentError, lambda root=root: rollback_table(spark, str(root)))
+            patch.setattr(Records, "read", looking_first(look, read))
+            patch.setattr(Records, "keep", looking_first(look, keep))
+            error = raised(PermanentError, partial(rollback_table, spark, str(root)))
         if error is None:
             break  # it ended before it came to that look
         assert "while this one was held up" in str(error)
@@ -512,6 +514,16 @@ def test_a_call_that_was_held_up_does_not_touch_a_table_that_was_converted_again
         assert old == (template / "_delta_log" / f"{0:020d}.json").read_bytes() != (log / f"{0:020d}.json").read_bytes()
         held_up += 1
     assert held_up > 5
+
+
+def looking_first(look: Callable[[str], None], method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of Records that looks at the name of the record before it does its work."""
+
+    def looked(records: Records, name: str, *more: Any) -> Any:
+        look(name)
+        return method(records, name, *more)
+
+    return looked
 
 
 def raised(kind: type[Exception], call: Callable[[], Any]) -> Exception | None:

@@ -14,7 +14,7 @@ from airflow_hive_to_delta import InventoryListing, ParquetFileInfo, TableInfo, 
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
-from airflow_hive_to_delta.core.results import ConversionResult, SyncResult
+from airflow_hive_to_delta.core.results import ConversionResult, OutputMode, SyncResult
 from tests.support.hive_folder import Folder, Given, Walk, original
 from tests.support.oracle import assert_same
 
@@ -47,8 +47,8 @@ def convert_from(hive: Folder, listing: InventoryListing) -> ConversionResult:
     return result
 
 
-def sync_from(hive: Folder, listing: InventoryListing, output_mode: str) -> SyncResult:
-    return sync_table(hive.spark, hive.table, listing, output_mode=output_mode)  # type: ignore[arg-type]
+def sync_from(hive: Folder, listing: InventoryListing, output_mode: OutputMode) -> SyncResult:
+    return sync_table(hive.spark, hive.table, listing, output_mode=output_mode)
 
 
 def test_a_report_older_than_the_last_sync_is_not_mirrored(folder: Folder) -> None:
@@ -124,7 +124,7 @@ def quiet(folder: Folder) -> Folder:
 
 
 @pytest.mark.parametrize("mode", ["append", "complete"])
-def test_partitions_with_young_files_wait_whole(quiet: Folder, mode: str) -> None:
+def test_partitions_with_young_files_wait_whole(quiet: Folder, mode: OutputMode) -> None:
     """Half of an INSERT OVERWRITE of day 1: the old file is deleted, and one of two new ones is there."""
     (quiet.root / "day=1" / "000000_0").unlink()
     young = quiet.write("1", "000000_1", [1])

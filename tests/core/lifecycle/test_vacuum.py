@@ -31,6 +31,8 @@ from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.results import VacuumResult
 from airflow_hive_to_delta.core.storage import aws
+from airflow_hive_to_delta.core.storage.base import Storage
+from airflow_hive_to_delta.core.storage.existence import with_presence
 from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
 from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage
 from airflow_hive_to_delta.core.storage.uri import parse_location
@@ -38,6 +40,7 @@ from tests.support.aws import REGION
 from tests.support.crashes import at_every_step
 from tests.support.lake import PARQUET, Lake
 from tests.support.oracle import delta_at
+from tests.support.s3_servers import answer_with
 from tests.support.tables import convert_folder, write_parquet
 
 HOUR = 3_600_000
@@ -318,9 +321,7 @@ def answering(service: str, operation: str, answer: Callable[..., Any], *, when:
 
 def denied(body: bytes, status: int) -> Callable[..., AWSResponse]:
     def answer(request: Any, **_: Any) -> AWSResponse:
-        raw = io.BytesIO(body)
-        raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
-        return AWSResponse(request.url, status, {}, raw)
+        return answer_with(request, status, body)
 
     return answer
 
@@ -560,7 +561,7 @@ def test_a_file_that_is_brought_back_before_it_is_deleted_stays(lake: Lake, monk
     table = Table(lake, "a", "b")
     table.drop_partition()
     table.remove(table.uri("a"), table.uri("b"))
-    look = vacuum.with_presence
+    look = with_presence
 
     def look_and_restore(*arguments: Any) -> Iterator[Any]:
         yield from look(*arguments)
@@ -633,7 +634,9 @@ def test_ended_at_every_step(lake: Lake) -> None:
 def test_many_files_are_deleted_and_only_empty_folders_are_taken_away(
     kind: str, spark: SparkSession, bucket: str, tmp_path: Path
 ) -> None:
-    storage = {"s3": S3Storage(ConversionOptions()), "local": LocalStorage(), "hadoop": HadoopStorage(spark)}[kind]
+    storages: dict[str, Storage]
+    storages = {"s3": S3Storage(ConversionOptions()), "local": LocalStorage(), "hadoop": HadoopStorage(spark)}
+    storage = storages[kind]
     root = parse_location(f"s3://{bucket}/t" if kind == "s3" else str(tmp_path / "t"))
     paths = [root.child("a b%20"), root.child("c"), root.child("sub").child("d")]
     for path in paths:

@@ -34,7 +34,7 @@ from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.results import VerifyResult
 from airflow_hive_to_delta.core.storage.log_storage import LocalStorage
 from airflow_hive_to_delta.core.storage.uri import parse_location
-from tests.support.lake import Lake
+from tests.support.lake import Lake, Partition
 from tests.support.tables import write_parquet
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -190,6 +190,7 @@ def test_a_table_of_glue_with_partitions_in_another_bucket_passes(lake: Lake, le
     lake.put("t/p=1/f", {"Id": [1, 2], "p": ["in", "the file"]})
     lake.put("x y%20/f+é", {"Id": [3]}, other)
     lake.put("null/f", {"Id": [4]}, other)
+    places: list[Partition]
     places = [(["01"], f"{lake.location()}/p=1"), (["2"], f"s3a://{other}/x y%20"), ([None], f"s3://{other}/null")]
     lake.glue_table({"id": "bigint"}, {"p": "int"}, places)
     assert lake.convert().success

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
@@ -34,7 +35,7 @@ def write(*files: Path, body: bytes = b"data") -> None:
         file.write_bytes(body)
 
 
-def listed(spark, table, **options) -> dict[str, dict | None]:
+def listed(spark, table, **options) -> dict[str, Any]:
     files = DatabricksListing().list_files_df(spark, table, ConversionOptions(**options))
     return {row.path: row.partition_values for row in files.collect()}
 

@@ -6,7 +6,6 @@ Where no writer at hand makes a footer of some kind any more, the Thrift footer 
 from __future__ import annotations
 
 import datetime as dt
-import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,6 +44,7 @@ from tests.support.footer_patches import (
 )
 from tests.support.footers import described, read, statistics
 from tests.support.oracle import assert_same, delta_at
+from tests.support.s3_servers import answer_with
 from tests.support.tables import convert_folder, write_parquet
 
 
@@ -206,11 +206,9 @@ def test_an_object_that_became_empty_is_not_what_was_listed(on_s3, bucket):
 
     def refuse(request: Any, **_: Any) -> AWSResponse:
         body = b"<Error><Code>InvalidRange</Code><Message>not satisfiable</Message></Error>"
-        raw = io.BytesIO(body)
-        raw.stream = lambda **_: iter([body])  # type: ignore[attr-defined]
-        return AWSResponse(request.url, 416, {}, raw)
+        return answer_with(request, 416, body)
 
-    events = aws.s3_client(bucket, REGION).meta.events
+    events: Any = aws.s3_client(bucket, REGION).meta.events
     events.register("before-send.s3.GetObject", refuse)
     try:
         (row,) = described((path, size), root=f"s3://{bucket}/t", region=REGION)
@@ -274,7 +272,7 @@ STRUCTS = pa.list_(pa.field("element", pa.struct([pa.field("a", pa.int64(), null
 MAPS = pa.map_(pa.string(), pa.int64())
 
 #: Lists and maps as older writers laid them out: type, values, and the elements of the schema.
-OLDER = {
+OLDER: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
     # Hive: optional group (LIST) { repeated group bag { optional int64 array_element } }
     "hive": (pa.list_(pa.int64()), [[1, None], [], None],
              [("hive", NO_LOGICAL), ("bag", {}), ("array_element", {})]),
@@ -332,7 +330,7 @@ SLICE = pa.schema(
     ]
 )
 #: Three files' worth of what has gone wrong in statistics before: each must be found in the files of every writer.
-SLICES = [
+SLICES: list[list[tuple[Any, ...]]] = [
     [
         (-5, "a", Decimal("-1.25"), 1.5, dt.datetime(1969, 12, 31, 23, 59, 59, 999_999), dt.date(1200, 1, 1), {"x": 1}),
         (None, None, None, None, None, None, None),
@@ -392,7 +390,7 @@ def test_rule_36_moments_of_writers_with_the_old_calendar(spark, tmp_path):
 
 @contextmanager
 def settings(spark: SparkSession, values: dict[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in values}
+    before = {name: str(spark.conf.get(name)) for name in values}
     for name, value in values.items():
         spark.conf.set(name, value)
     try:

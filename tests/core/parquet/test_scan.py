@@ -7,6 +7,7 @@ import json
 import shutil
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -29,14 +30,14 @@ SCAN = ConversionOptions(stats="scan")
 NAN, INFINITY = float("nan"), float("inf")
 
 
-def stats(root: Path) -> dict[str, dict | None]:
+def stats(root: Path) -> dict[str, Any]:
     """The statistics of every file, by its path in the log, decoded."""
     lines = (root / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
     adds = [action["add"] for action in map(json.loads, lines) if "add" in action]
     return {unquote(add["path"]): json.loads(add["stats"]) if "stats" in add else None for add in adds}
 
 
-def footer_stats(spark: SparkSession, root: Path, **arguments: object) -> dict[str, dict | None]:
+def footer_stats(spark: SparkSession, root: Path, **arguments: object) -> dict[str, Any]:
     """What the statistics of the same files are by their footers. Taken from a copy: ``root`` stays as it is."""
     copy = root.with_name(f"{root.name}_by_footers")
     shutil.copytree(root, copy)
@@ -67,7 +68,7 @@ def test_every_type_has_the_statistics_that_its_footer_gives(spark, tmp_path):
 
 def test_rules_35_and_36_a_scan_sees_nan_so_files_without_it_have_bounds_for_floats(spark, tmp_path):
     root = tmp_path / "t"
-    files = {
+    files: dict[str, list[float | None]] = {
         "nan": [1.5, NAN],
         "only_nan": [NAN, None],
         "infinite": [1.5, INFINITY],
@@ -131,7 +132,7 @@ def test_rule_36_dates_before_1582_and_timestamps_before_1900_have_no_bounds(spa
 def test_rules_33_and_35_long_decimals_and_long_strings(spark, tmp_path):
     root = tmp_path / "t"
     whole, scaled = Decimal("9" * 38), Decimal(f"{'8' * 20}.{'9' * 18}")
-    columns = {
+    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
         "scaled": (pa.decimal128(38, 18), [Decimal("0E-18"), scaled, scaled.copy_negate()]),
         "tiny": (pa.decimal128(38, 37), [Decimal("1E-37"), Decimal("0E-37"), None]),
         "whole": (pa.decimal128(38, 0), [whole, whole.copy_negate(), Decimal(0)]),

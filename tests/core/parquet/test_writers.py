@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ def test_no_row_is_lost_by_wrong_statistics(spark, tmp_path):
     # Signed bytes: 0x96 is below 0x64. Of two values the bounds are turned round, of three one lies outside.
     turned = in_statistics(0, MIN=big_endian(150), MAX=big_endian(100))
     outside = in_statistics(0, MIN=big_endian(150), MAX=big_endian(306))
-    files = {
+    files: dict[str, tuple[pa.Table, list[Callable[[Fields], None]]]] = {
         "turned": (two, [created_by(ARROW_3), turned]),
         "turned-by-anyone": (two, [created_by("parquet-mr version 1.13.1 (build x)"), turned]),
         "outside": (table, [created_by(ARROW_3), outside]),
@@ -141,10 +142,19 @@ def test_what_is_not_believed_of_whom(writer, untrusted):
     assert set(Statistic) - trusted_statistics(writer) - needs_proof == untrusted - needs_proof
 
 
+def with_rows(count: int) -> Callable[[Fields], None]:
+    """Write another number of rows into a footer."""
+
+    def change(footer: Fields) -> None:
+        footer[NUM_ROWS] = (6, count)
+
+    return change
+
+
 def test_rows_are_those_of_the_row_groups(tmp_path):
     path = write_parquet(tmp_path / "f", {"n": [1, 2, 3]}, row_group_size=2)
     for in_file in (0, 3, 7, -1):
-        rewrite_footer(path, lambda footer, rows=in_file: footer.update({NUM_ROWS: (6, rows)}))
+        rewrite_footer(path, with_rows(in_file))
         (row,) = described((str(path), path.stat().st_size), root=str(tmp_path))
         assert (row["error"], row["rows"]) == (None, 3)
 

@@ -62,7 +62,7 @@ def on_send(bucket: str) -> Iterator[Callable[..., None]]:
         def handle(request: Any, **named: Any) -> Any:
             return None if PROBE in request.url else handler(request=request, **named)
 
-        events = aws.s3_client(bucket).meta.events
+        events: Any = aws.s3_client(bucket).meta.events
         name = f"before-send.s3.{operation}" if operation else "before-send.s3"
         events.register(name, handle)
         registered.append((events, name, handle))
@@ -145,7 +145,7 @@ def test_rule_54_the_bucket_owner_and_the_key_are_sent(bucket: str, on_send: Any
 def test_rule_54_a_move_names_the_owner_of_the_bucket_it_reads_and_of_the_one_it_writes(
     bucket: str, s3: Any, on_send: Any, size: int
 ) -> None:
-    sent: dict[str, dict[str, str]] = {}
+    sent: dict[str, dict[str, bytes]] = {}
 
     def record(request: Any, event_name: str, **_: Any) -> None:
         sent[event_name.rpartition(".")[2]] = {k.lower(): v for k, v in request.headers.items()}
@@ -301,7 +301,7 @@ def probes(bucket: str) -> Iterator[list[tuple[str, str]]]:
         if PROBE in request.url:
             sent.append((event_name.rpartition(".")[2], request.url.partition("?")[0].partition(f"/{bucket}/")[2]))
 
-    events = aws.s3_client(bucket).meta.events
+    events: Any = aws.s3_client(bucket).meta.events
     events.register("before-send.s3", record)
     yield sent
     events.unregister("before-send.s3", record)
@@ -356,7 +356,7 @@ def test_rule_2_a_store_that_ignores_the_condition_is_refused_and_left_as_it_was
 def test_an_identity_that_may_not_delete_is_told_what_it_leaves_behind(
     bucket: str, s3: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    events = aws.s3_client(bucket).meta.events
+    events: Any = aws.s3_client(bucket).meta.events
     events.register("before-send.s3.DeleteObject", lambda request, **_: answer(request, 403, "AccessDenied"))
     where, root = S3Storage(ConversionOptions()), parse_location(f"s3://{bucket}/t")
     for version in range(2):
@@ -372,7 +372,7 @@ def test_an_identity_that_may_not_delete_is_told_what_it_leaves_behind(
 @pytest.mark.parametrize("failing", ["first", "second"])
 def test_a_failure_while_trying_may_pass_and_leaves_nothing(bucket: str, s3: Any, failing: str) -> None:
     conflicts = iter([True] if failing == "first" else [False, True])
-    events = aws.s3_client(bucket).meta.events
+    events: Any = aws.s3_client(bucket).meta.events
 
     def fail(request: Any, **_: Any) -> AWSResponse | None:
         return answer(request, 409, "OperationAborted") if next(conflicts, False) else None
