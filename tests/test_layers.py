@@ -167,19 +167,60 @@ def test_the_constraints_are_names_and_versions_only() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_the_base_asks_for_no_spark_and_dev_for_what_the_tests_use() -> None:
+    base, dev = ({canonicalize_name(asked.name) for asked in requirements_of(*extras)} for extras in ((), ("dev",)))
+    assert {"apache-airflow", "apache-airflow-providers-amazon", "boto3", "pyarrow"} <= base
+    assert not base & {"pyspark", "delta-spark", "pandas", "apache-airflow-providers-databricks"}
+    assert dev > base | {"pyspark", "delta-spark", "pandas", "apache-airflow-providers-databricks"}
+    assert "apache-airflow-providers-openlineage" in dev
+
+
+def test_every_version_of_pyspark_is_that_of_the_embedded_engine() -> None:
+    """Files of pyspark-client lie over those of pyspark."""
+    lines = (PROJECT / "constraints.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines)
+    assert pinned["pyspark-client"] == pinned["pyspark"]
+    for asked in (*requirements_of("local"), *requirements_of("connect"), *requirements_of("spark")):
+        if asked.name in ("pyspark", "pyspark-client"):
+            assert asked.specifier.contains(pinned["pyspark"])
+
+
+def test_no_test_module_imports_another() -> None:
+    """What tests share lies under tests/support; fixtures come from there by way of conftest.py."""
+    found = []
+    for path in (PROJECT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            imported = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            imported += [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+            found += [
+                f"{path.name} imports {name}" for name in imported if re.search(r"(^|\.)(test_\w+|conftest)$", name)
+            ]
+    assert found == []
+
+
 def test_the_constraints_pin_every_dependency_as_it_is_installed() -> None:
     lines = (PROJECT / "constraints.txt").read_text().splitlines()
     pinned = dict(line.split("==") for line in lines)
-    needed = installed_dependencies(f"{DISTRIBUTION}[dev]")
+    needed = installed_dependencies(*requirements_of("dev"))
     assert len(needed) > 100
     assert {name: version for name, version in needed.items() if pinned.get(name) != version} == {}
 
 
-def installed_dependencies(requirement: str) -> dict[str, str]:
-    """The installed distributions that a requirement asks for, with what they ask for, and their versions."""
+def requirements_of(*extras: str) -> list[Requirement]:
+    """What this package asks for with these extras, as pyproject.toml has it, its own extras among them resolved."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    found: list[Requirement] = []
+    for asked in map(Requirement, lines):
+        found += requirements_of(*asked.extras) if asked.name == DISTRIBUTION else [asked]
+    return found
+
+
+def installed_dependencies(*requirements: Requirement) -> dict[str, str]:
+    """The installed distributions that requirements ask for, with what they ask for, and their versions."""
     seen: set[tuple[str, str]] = set()
     found: dict[str, str] = {}
-    left = [Requirement(requirement)]
+    left = [*requirements]
     while left:
         wanted = left.pop()
         for extra in {"", *wanted.extras}:
@@ -193,5 +234,4 @@ def installed_dependencies(requirement: str) -> dict[str, str]:
                 continue
             asked = map(Requirement, requires(name) or [])
             left += [other for other in asked if not other.marker or other.marker.evaluate({"extra": extra})]
-    del found[DISTRIBUTION]
     return found

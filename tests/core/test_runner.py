@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_hive_to_delta import ConversionResult, ConversionSummary, create_summary, run_parallel
-from airflow_hive_to_delta.core import runner as parallel
+from airflow_hive_to_delta.core import runner
 from airflow_hive_to_delta.core.runner import Progress
 
 
@@ -86,7 +86,7 @@ def test_an_interrupt_stops_what_has_not_begun_and_lets_end_what_has(monkeypatch
             cancelled.set()
             super().shutdown(wait)
 
-    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(runner, "ThreadPoolExecutor", Pool)
     begun, ended = [], []
 
     def work(item: int) -> None:
