@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -28,6 +27,7 @@ from airflow_hive_to_delta.core.models import ConversionOptions
 from airflow_hive_to_delta.core.session import local_session
 from airflow_hive_to_delta.engines.engine import JobRequest
 from airflow_hive_to_delta.engines.processes import kill_session
+from airflow_hive_to_delta.table_results import jvm_exit_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,13 +116,8 @@ def _blaming_jvm(result: dict[str, Any], spark: SparkSession | None) -> dict[str
 
 def _end_of_jvm(spark: SparkSession | None) -> str | None:
     """How the JVM ended that this process has started for the session; None while it runs, or is none of ours."""
-    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if process is None:
-        return None
-    try:
-        code = process.wait(1)  # its connections are closed a moment before it is gone
-    except subprocess.TimeoutExpired:
+    code = jvm_exit_code(spark, 1)
+    if code is None:
         return None
     if code == -signal.SIGKILL:
         return (

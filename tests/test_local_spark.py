@@ -20,6 +20,7 @@ from airflow_hive_to_delta import LocalSpark
 from airflow_hive_to_delta.core.models import ConversionOptions, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest
 from airflow_hive_to_delta.job import main, run
+from airflow_hive_to_delta.table_results import EarlierTries, earlier_tries
 from tests.airflow_runs import dag_source, load_dag
 from tests.conftest import PROJECT
 from tests.oracle import assert_same, delta_at
@@ -149,6 +150,12 @@ def test_a_task_that_is_killed_says_so_and_ends_with_its_job(airflow_home, tmp_p
 @pytest.mark.slow
 def test_a_jvm_that_is_killed_is_what_the_error_tells_of(airflow_home, tmp_path) -> None:
     request = conversion(tmp_path / "t")
+    later = conversion(tmp_path / "later").arguments
+    request.arguments["tables"] += [{**later["tables"][0], "name": "later"}]
+    request.arguments["lists"] += [{**later["lists"][0], "table": "later"}]
+    (records := tmp_path / "records").mkdir()
+    request.arguments |= {"target_schemas": [None, None], "max_workers": 1}
+    request.arguments["table_results"] = {"folder": records.as_uri(), "try": 1}
     engine = LocalSpark(cores=1)
     with stuck_worker(tmp_path / "t" / "f1") as wait:
         job = engine.submit(request, {})
@@ -159,14 +166,17 @@ def test_a_jvm_that_is_killed_is_what_the_error_tells_of(airflow_home, tmp_path)
         lines = []
         while (status := engine.status(job)).state == "running":
             lines += status.log
-        (result,) = engine.result(job)["results"]
+        result, other = engine.result(job)["results"]
         for process in processes:  # the worker too, that waits for its file
             wait_for_end(process)
     assert re.match(
         r"Spark's JVM was killed \(signal 9\) in the middle of the job: .* more memory, or", result["error"]
     )
     assert result["retryable"]
+    assert (other["source_table"], other["success"], other["retryable"]) == ("later", False, True)
     assert not [line for line in lines + status.log if "Traceback" in line and "progress" in line]
+    left = earlier_tries(["t", "later"], [file.name for file in records.iterdir()], lambda name: name)
+    assert left == EarlierTries(suspects=["t"]), "the next try runs it alone, and the others before it"
 
 
 @pytest.mark.slow
