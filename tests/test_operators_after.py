@@ -240,6 +240,22 @@ def test_a_table_is_cut_over_and_rolled_back(lake, run_dag, spark) -> None:
     assert sorted(spark.table(f"{lake.database}.t").collect(), key=str) == sorted(expected, key=str)
 
 
+def test_nothing_is_done_when_its_result_cannot_be_kept(lake, run_dag, tmp_path) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table(COLUMNS)
+    lake.convert()
+    before = lake.objects()
+    (tmp_path / "file").write_text("no folder")
+    for root in (f"s3://{lake.bucket}-gone/staging", f"file://{tmp_path}/file/staging"):
+        run = run_dag(one_task("RollbackTableOperator", f"table={table(lake)!r}, staging={root!r}, retries=1"))
+        assert run.state == "failed"
+        assert set(run.tries.values()) == {1}
+        (told,) = run.xcom("it", "outcomes")
+        assert told["error"].startswith(f"The staging root {root} cannot be written to: ")
+        assert told["error"].endswith("create its bucket or folder, or give this identity access")
+    assert lake.objects() == before
+
+
 def test_a_vacuum_says_what_would_go_and_then_deletes_it(lake, run_dag, spark) -> None:
     far = lake.add_bucket()
     lake.put("t/p=1/000000_0", {"n": [1]})

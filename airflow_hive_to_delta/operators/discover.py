@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator, conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.core.definitions import mark_discovered
 from airflow_hive_to_delta.core.models import ConversionOptions, TableInfo
@@ -16,7 +16,7 @@ from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.tables import Options, Table, check_count, check_names, failure, options_dict
-from airflow_hive_to_delta.report import TableOutcome, redacted_text
+from airflow_hive_to_delta.report import TableOutcome
 from airflow_hive_to_delta.staging import RunFolder, check_root
 
 if TYPE_CHECKING:
@@ -84,20 +84,10 @@ class _HandsOn:
 
     def check_staging(self, context: Context) -> None:
         """Fail, before anything is written anywhere, when the staging root cannot be written to."""
-        if self.staging is None:
-            return
-        folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id)
-        place = folder.file("probe")
-        try:
-            place.write_text("written to see whether it can be")
-            place.unlink()
-        except Exception as error:
-            message = (
-                f"The staging root {self.staging} cannot be written to: {type(error).__name__}: {error}. Nothing was "
-                "converted. Correct it, create its bucket or folder, or give this identity access"
-            )
-            permanent = isinstance(error, (FileNotFoundError, PermissionError, ValueError))
-            raise (AirflowFailException if permanent else AirflowException)(redacted_text(message)) from error
+        if self.staging is not None:
+            RunFolder(
+                self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id
+            ).check_writable()
 
     def check_target(self, tables: Sequence[TableInfo]) -> None:
         """Fail when Glue has not the databases that the tables go into. What only Spark knows, the jobs look at."""

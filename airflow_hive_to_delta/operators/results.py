@@ -60,6 +60,8 @@ class ResultOperator(TableOperator):
         self._done, self._without_result = {}, {}
         self._later_try = context["ti"].try_number > 1
         ready, others = self.ready(tables)
+        if ready and (folder := self.run_folder(context)) is not None:
+            folder.check_writable()  # else a table would be done, and its result lost
         self._run(context, ready)
         done = [table for table in ready if table.qualified_name in self._done]
         kept = [self._keep(context, table, self._done[table.qualified_name]["result"]) for table in done]
