@@ -61,6 +61,25 @@ def test_what_was_mended_counts_and_what_was_chosen_stays(define, glue) -> None:
         current_definition(plain)
 
 
+def test_a_table_that_lay_inside_another_one_may_be_gone_from_there(define, glue) -> None:
+    outer = define("string")
+
+    def inner(name: str, location: str) -> dict[str, Any]:
+        table = {"Name": name, "StorageDescriptor": {**PARQUET, "Location": location, "Columns": []}}
+        return {"DatabaseName": outer.database, "TableInput": table}
+
+    for name in ("moved", "dropped", "stays"):
+        glue.create_table(**inner(name, f"s3://b/t/{name}"))
+    found = next(table for table in GlueDiscovery(outer.database or "").discover() if table.name == "t")
+    assert {name.rpartition(".")[2] for name in found.nested_tables} == {"moved", "dropped", "stays"}
+    known = travelled(mark_discovered(found))
+
+    glue.update_table(**inner("moved", "s3://b/elsewhere"))
+    glue.delete_table(DatabaseName=outer.database, Name="dropped")
+
+    assert current_definition(known).nested_tables == {f"{outer.database}.stays": "s3://b/t/stays"}
+
+
 def test_the_latest_work_on_a_table_says_whether_it_is_done() -> None:
     files = {"a.0001.begun.json": "", "a.0001.ended.json": '{"result": 1}', "b.0001.begun.json": ""}
     files |= {"b.0001.ended.json": "", "b.0002.begun.json": "", "c.0003.ended.json": '{"result": 3}', "other": ""}
