@@ -112,6 +112,14 @@ def _current(spark: SparkSession, table: TableInfo) -> TableInfo:
     return current_definition(table, spark) if table.source == "spark" else table
 
 
+def _if_known(spark: SparkSession, table: TableInfo) -> TableInfo:
+    """The same; as it was when it was discovered, if it cannot be described now."""
+    try:
+        return _current(spark, table)
+    except HiveToDeltaError:
+        return table
+
+
 def _plan(
     spark: SparkSession,
     tables: Tables,
@@ -123,7 +131,7 @@ def _plan(
     strategy = GivenLists(lists or []) if listing is None else listing_of(spark, listing)
     plans = plan_migration(
         spark,
-        _Known([TableInfo.from_dict(table) for table in tables]),
+        _Known([_if_known(spark, TableInfo.from_dict(table)) for table in tables]),
         strategy,
         max_workers=max_workers,
         options=ConversionOptions.from_dict(options),
@@ -332,7 +340,9 @@ def _each(
 ) -> dict[str, Any]:
     """The result of every table. ``failed`` makes that of one for which ``call`` raises; why is filled in here.
 
-    :param listing: of an action that needs the files: its tables are described anew before they are worked on.
+    Tables are described anew before they are worked on.
+
+    :param listing: of an action that needs the files, and therefore a table that its catalog describes.
     """
     kept = TableResults(spark, table_results, say)
 
@@ -343,7 +353,7 @@ def _each(
         started = time.monotonic()
         try:
             kept.begin(table.qualified_name)
-            result = call(table if listing is None else _current(spark, table))
+            result = call(_if_known(spark, table) if listing is None else _current(spark, table))
         except Exception as error:
             if not isinstance(error, HiveToDeltaError):
                 say(traceback.format_exc())

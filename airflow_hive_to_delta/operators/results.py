@@ -79,8 +79,16 @@ class ResultOperator(TableOperator):
         return [self.returned(result) for result in kept]
 
     def ready(self, tables: Sequence[TableInfo]) -> tuple[list[TableInfo], list[TableOutcome]]:
-        """The tables that the action can be run for, and the outcomes of the others."""
-        return list(tables), []
+        """The tables that the action can be run for, by their current definitions, and the outcomes of the others.
+
+        One that its catalog has no more is taken as it was: its log can be rolled back, and its files be vacuumed.
+        """
+        known = current_definitions(tables, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+        gone = {name for name, error in known.errors.items() if _is_missing(error)}
+        others = {name: error for name, error in known.errors.items() if name not in gone}
+        current = {table.qualified_name: table for table in known.tables}
+        ready = [current.get(t.qualified_name, t) for t in tables if t.qualified_name not in others]
+        return ready, [TableOutcome.of_error(name, str(e), _is_retryable(e)) for name, e in others.items()]
 
     def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:  # noqa: ARG002
         """What the action takes beside the tables and the options."""
@@ -363,6 +371,12 @@ def _is_retryable(error: Exception) -> bool:
     from airflow_hive_to_delta.core.errors import PermanentError
 
     return not isinstance(error, PermanentError)
+
+
+def _is_missing(error: Exception) -> bool:
+    from airflow_hive_to_delta.core.errors import MissingError
+
+    return isinstance(error, MissingError)
 
 
 def _redacted_record(record: Record) -> Record:
