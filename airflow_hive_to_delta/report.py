@@ -231,9 +231,15 @@ LIST_AGAIN = "Clear the task that lists this table's files, with all that comes 
 def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None) -> str:
     """What to do about a table that ended like this; empty when there is nothing to do."""
     if status == "not_run":
-        return "Fix the step that failed before it and clear that step: this table then runs too."
+        return (
+            f"C{_CLEAR[1:]}: running it again is safe. If none of its tasks is red, fix and clear the step before them "
+            "that is: this table then runs too."
+        )
     if status == "refused":
-        return "The table is as it was. Change what the reason names, or exclude the table from the run."
+        return (
+            "The table is as it was. Change what the reason names, then clear the task that discovers tables with what "
+            "comes after it, or start a new run; or exclude the table."
+        )
     if status != "failed":
         return ""
     if error and "List the files again" in error:
