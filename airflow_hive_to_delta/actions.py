@@ -113,11 +113,9 @@ def _current(spark: SparkSession, table: TableInfo) -> TableInfo:
 
 
 def _if_known(spark: SparkSession, table: TableInfo) -> TableInfo:
-    """The same; as it was when it was discovered, if it cannot be described now."""
-    try:
-        return _current(spark, table)
-    except HiveToDeltaError:
-        return table
+    """The same; as it was when it was discovered, if its catalog does not know any more where it is."""
+    current = _current(spark, table)
+    return current if current.location else table
 
 
 def _plan(
@@ -131,7 +129,7 @@ def _plan(
     strategy = GivenLists(lists or []) if listing is None else listing_of(spark, listing)
     plans = plan_migration(
         spark,
-        _Known([_if_known(spark, TableInfo.from_dict(table)) for table in tables]),
+        _Known([_current(spark, TableInfo.from_dict(table)) for table in tables]),
         strategy,
         max_workers=max_workers,
         options=ConversionOptions.from_dict(options),

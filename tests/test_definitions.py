@@ -10,9 +10,18 @@ from typing import Any
 
 import pytest
 
-from airflow_hive_to_delta import GlueDiscovery, TableInfo
+from airflow_hive_to_delta import (
+    ConversionOptions,
+    DatabricksListing,
+    GlueDiscovery,
+    TableInfo,
+    UCDiscovery,
+    convert,
+)
 from airflow_hive_to_delta.core.definitions import current_definition, mark_discovered, place_digest
 from airflow_hive_to_delta.core.errors import MissingError
+from airflow_hive_to_delta.engines import JobRequest
+from airflow_hive_to_delta.job import run
 from airflow_hive_to_delta.table_results import earlier_tries
 from tests.lake import PARQUET
 
@@ -78,6 +87,22 @@ def test_a_table_that_lay_inside_another_one_may_be_gone_from_there(define, glue
     glue.delete_table(DatabaseName=outer.database, Name="dropped")
 
     assert current_definition(known).nested_tables == {f"{outer.database}.stays": "s3://b/t/stays"}
+
+
+def test_what_its_catalog_has_no_more_is_rolled_back_where_it_was(spark, database, tmp_path) -> None:
+    spark.sql(f"CREATE EXTERNAL TABLE {database}.t (n INT) STORED AS PARQUET LOCATION '{tmp_path}/t'")
+    spark.sql(f"INSERT INTO {database}.t VALUES (1)")
+    discovery = UCDiscovery([f"spark_catalog.{database}.t"])
+    known = [mark_discovered(table).to_dict() for table in discovery.discover(spark)]
+    (converted,) = convert(spark, discovery, DatabricksListing(), None, None, progress=False)
+    assert converted.status == "converted", converted.error
+    spark.sql(f"DROP TABLE {database}.t")
+
+    arguments = {"tables": known, "lose_versions": [], "options": ConversionOptions().to_dict()}
+    (result,) = run(JobRequest("rollback", arguments), spark)["results"]
+
+    assert (result["status"], result["error"]) == ("rolled_back", None)
+    assert not (tmp_path / "t" / "_delta_log").exists()
 
 
 def test_the_latest_work_on_a_table_says_whether_it_is_done() -> None:
