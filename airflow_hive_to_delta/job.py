@@ -107,8 +107,11 @@ def _output_to(descriptor: int | None) -> Iterator[None]:
 
 def _blaming_jvm(result: dict[str, Any], spark: SparkSession | None) -> dict[str, Any]:
     """The result, in which failures say so if Spark's JVM has ended: all that they know is a refused connection."""
-    failed = [each for each in (result, *result.get("results", ())) if each.get("error") and each["retryable"]]
+    each_table = (*result.get("results", ()), *result.get("lists", ()))
+    failed = [each for each in (result, *each_table) if each.get("error") and each["retryable"]]
     reason = _end_of_jvm(spark) if failed else None
+    if reason and "lists" in result:  # which are made again soon enough, each by itself
+        return {"error": f"{reason} (The error was: {failed[0]['error']})", "retryable": True}
     for each in failed if reason else ():
         each["error"] = f"{reason} (The error was: {each['error']})"
     return result

@@ -8,10 +8,13 @@ import select
 import signal
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
@@ -139,10 +142,13 @@ def test_killing_the_task_leaves_no_process_and_no_half_log_and_the_retry_succee
 @pytest.mark.slow
 def test_a_task_that_is_killed_says_so_and_ends_with_its_job(airflow_home, tmp_path) -> None:
     with task_with_stuck_worker(airflow_home, tmp_path / "t") as (task, processes, _):
+        began = time.monotonic()
         task.terminate()  # as Airflow does for a user; it kills 5 s later
-        said, _ = task.communicate(timeout=60)
-        for process in processes:
+        for process in processes[1:]:
             wait_for_end(process)
+        assert time.monotonic() - began < 5
+        said, _ = task.communicate(timeout=60)
+        wait_for_end(task.pid)
     assert "The task was killed, and its job was ended with it" in said
     assert "memory" not in said
 
@@ -177,6 +183,23 @@ def test_a_jvm_that_is_killed_is_what_the_error_tells_of(airflow_home, tmp_path)
     assert not [line for line in lines + status.log if "Traceback" in line and "progress" in line]
     left = earlier_tries(["t", "later"], [file.name for file in records.iterdir()], lambda name: name)
     assert left == EarlierTries(suspects=["t"]), "the next try runs it alone, and the others before it"
+
+
+def test_a_job_that_lists_blames_a_jvm_that_is_gone(monkeypatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        session: Any = SimpleNamespace(version="4", _sc=SimpleNamespace(_gateway=SimpleNamespace(proc=process)))
+
+        def refused(*_: object) -> None:
+            process.kill()
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        monkeypatch.setattr("airflow_hive_to_delta.job_lists.listing_of", lambda *_: SimpleNamespace())
+        monkeypatch.setattr("airflow_hive_to_delta.job_lists.listed_before", refused)
+        tables = [TableInfo(name, f"s3://b/{name}").to_dict() for name in "ab"]
+        arguments = {"tables": tables, "manifests": [None, None], "inline_limit": 1, "listing": {"strategy": "spark"}}
+        result = run(JobRequest("list", {**arguments, "options": {}}), session)
+    assert result["retryable"]
+    assert re.match(r"Spark's JVM was killed .* \(The error was: .*Connection refused\)", result["error"])
 
 
 @pytest.mark.slow
