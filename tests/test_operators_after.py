@@ -45,9 +45,9 @@ def one_task(operator: str, arguments: str) -> str:
     return dag_source(f"{operator}(task_id='it', {arguments}, engine=SharedSession(), aws_conn_id=None)")
 
 
-def redefine(lake: Lake, name: str, **descriptor: Any) -> None:
+def redefine(lake: Lake, name: str, kind: str = "EXTERNAL_TABLE", **descriptor: Any) -> None:
     """Change a table in Glue."""
-    found = lake.glue.get_table(DatabaseName=lake.database, Name=name)["Table"]
+    found = lake.glue.get_table(DatabaseName=lake.database, Name=name)["Table"] | {"TableType": kind}
     found["StorageDescriptor"] |= descriptor
     kept = {key: found[key] for key in ("TableType", "PartitionKeys", "StorageDescriptor")}
     lake.glue.update_table(DatabaseName=lake.database, TableInput={"Name": name, **kept})
@@ -270,6 +270,16 @@ def test_a_location_that_is_mended_counts_when_the_task_is_cleared(lake, run_dag
 
     assert again.state == "success", again.log
     assert again.xcom("it", label=f"{lake.database}.t")["location"] == lake.location()
+
+
+def test_what_a_person_should_know_of_a_table_is_in_the_log(lake, run_dag) -> None:
+    lake.glue_table(COLUMNS)
+    redefine(lake, "t", "MANAGED_TABLE")
+    run = run_dag(wired(lake, "ConvertTableOperator.partial(task_id='it', **job).expand_kwargs(both)"))
+    assert run.state == "success"
+    *_, said = run.log.partition(f"{lake.location()}: converted, 0 files")
+    assert f"{lake.database}.t is a managed table: Hive and Spark delete its files" in said
+    assert f"Nothing is at the location of {lake.database}.t: it is an empty table, or the location is wrong" in said
 
 
 def test_nothing_is_done_when_its_result_cannot_be_kept(lake, run_dag, tmp_path) -> None:

@@ -68,6 +68,8 @@ class ResultOperator(TableOperator):
         self.done(context, list(zip(done, kept, strict=True)))
         for result in kept:
             self.log.info("%s", RESULTS[self.action].from_dict(result))
+            for note in result["notes"]:
+                self.log.info("  %s", note)
         outcomes = [*map(self.outcome, kept), *self._without_result.values(), *others]
         if any(outcome.status == "failed" for outcome in outcomes):
             fail(context, outcomes, self.lists_left())
