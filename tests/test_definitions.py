@@ -81,12 +81,16 @@ def test_a_table_that_lay_inside_another_one_may_be_gone_from_there(define, glue
         glue.create_table(**inner(name, f"s3://b/t/{name}"))
     found = next(table for table in GlueDiscovery(outer.database or "").discover() if table.name == "t")
     assert {name.rpartition(".")[2] for name in found.nested_tables} == {"moved", "dropped", "stays"}
+    found.nested_tables["a.name.with.dots"] = "s3://b/t/dots"
     known = travelled(mark_discovered(found))
 
     glue.update_table(**inner("moved", "s3://b/elsewhere"))
     glue.delete_table(DatabaseName=outer.database, Name="dropped")
 
-    assert current_definition(known).nested_tables == {f"{outer.database}.stays": "s3://b/t/stays"}
+    assert current_definition(known).nested_tables == {
+        f"{outer.database}.stays": "s3://b/t/stays",
+        "a.name.with.dots": "s3://b/t/dots",  # which cannot be asked for
+    }
 
 
 def test_what_its_catalog_has_no_more_is_rolled_back_where_it_was(spark, database, tmp_path) -> None:

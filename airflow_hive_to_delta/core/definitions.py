@@ -69,9 +69,11 @@ def _current_locations(table: TableInfo, spark: SparkSession | None) -> Iterator
     from airflow_hive_to_delta.core.discovery import describe_in_glue, describe_in_spark
 
     for name, location in table.nested_tables.items():
-        prefix = f"{table.catalog}." if table.catalog and name.startswith(f"{table.catalog}.") else ""
-        database, _, inner = name.removeprefix(prefix).partition(".")
-        known = replace(table, name=inner, database=database)
+        *catalog, database, inner = name.split(".") if "." in name else ("", name)
+        if len(catalog) != (table.catalog is not None):  # a name with dots in it: which table that is, is not known
+            yield name, location
+            continue
+        known = replace(table, name=inner, database=database, catalog=next(iter(catalog), None))
         try:
             found = describe_in_spark(spark, known) if spark is not None else describe_in_glue(known)
         except MissingError:
