@@ -108,6 +108,12 @@ def _current(spark: SparkSession, table: TableInfo) -> TableInfo:
     return current_definition(table, spark) if table.source == "spark" else table
 
 
+def _if_known(spark: SparkSession, table: TableInfo) -> TableInfo:
+    """The same; as it was when it was discovered, if its catalog does not know any more where it is."""
+    current = _current(spark, table)
+    return current if current.location else table
+
+
 def _plan(
     spark: SparkSession,
     tables: Tables,
@@ -119,7 +125,7 @@ def _plan(
     strategy = GivenLists(lists or []) if listing is None else listing_of(spark, listing)
     plans = plan_migration(
         spark,
-        _Known([TableInfo.from_dict(table) for table in tables]),
+        _Known([_current(spark, TableInfo.from_dict(table)) for table in tables]),
         strategy,
         max_workers=max_workers,
         options=ConversionOptions.from_dict(options),
@@ -328,7 +334,9 @@ def _each(
 ) -> dict[str, Any]:
     """The result of every table. ``failed`` makes that of one for which ``call`` raises; why is filled in here.
 
-    :param listing: of an action that needs the files: its tables are described anew before they are worked on.
+    Tables are described anew before they are worked on.
+
+    :param listing: of an action that needs the files, and therefore a table that its catalog describes.
     """
     kept = TableResults(spark, table_results, say)
 
@@ -339,7 +347,7 @@ def _each(
         started = time.monotonic()
         try:
             kept.begin(table.qualified_name)
-            result = call(table if listing is None else _current(spark, table))
+            result = call(_if_known(spark, table) if listing is None else _current(spark, table))
         except Exception as error:
             if not isinstance(error, HiveToDeltaError):
                 say(traceback.format_exc())

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_hive_to_delta.core.models import Document
+from airflow_hive_to_delta.report.outcomes import redacted_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,12 +54,12 @@ def too_many(table: str, limit: int) -> str:
 
 
 def list_error(table: str, error: Exception, listing: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What travels instead of a list that could not be made."""
+    """What travels instead of a list that could not be made, without the credentials that its error may carry."""
     from airflow_hive_to_delta.core.errors import PermanentError
 
     return {
         "table": table,
-        "error": str(error) or type(error).__name__,
+        "error": redacted_text(str(error)) or type(error).__name__,
         "retryable": not isinstance(error, PermanentError),
         "kind": type(error).__name__,
         "listing": listing,

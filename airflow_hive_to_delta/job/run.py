@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -28,6 +27,7 @@ from airflow_hive_to_delta.core.spark.session import local_session
 from airflow_hive_to_delta.job.handlers import ACTIONS, say
 from airflow_hive_to_delta.job.processes import kill_session
 from airflow_hive_to_delta.job.request import JobRequest
+from airflow_hive_to_delta.job.table_results import jvm_exit_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,8 +107,11 @@ def _output_to(descriptor: int | None) -> Iterator[None]:
 
 def _blaming_jvm(result: dict[str, Any], spark: SparkSession | None) -> dict[str, Any]:
     """The result, in which failures say so if Spark's JVM has ended: all that they know is a refused connection."""
-    failed = [each for each in (result, *result.get("results", ())) if each.get("error") and each["retryable"]]
+    each_table = (*result.get("results", ()), *result.get("lists", ()))
+    failed = [each for each in (result, *each_table) if each.get("error") and each["retryable"]]
     reason = _end_of_jvm(spark) if failed else None
+    if reason and "lists" in result:  # which are made again soon enough, each by itself
+        return {"error": f"{reason} (The error was: {failed[0]['error']})", "retryable": True}
     for each in failed if reason else ():
         each["error"] = f"{reason} (The error was: {each['error']})"
     return result
@@ -116,13 +119,8 @@ def _blaming_jvm(result: dict[str, Any], spark: SparkSession | None) -> dict[str
 
 def _end_of_jvm(spark: SparkSession | None) -> str | None:
     """How the JVM ended that this process has started for the session; None while it runs, or is none of ours."""
-    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if process is None:
-        return None
-    try:
-        code = process.wait(1)  # its connections are closed a moment before it is gone
-    except subprocess.TimeoutExpired:
+    code = jvm_exit_code(spark, 1)
+    if code is None:
         return None
     if code == -signal.SIGKILL:
         return (

@@ -66,6 +66,7 @@ class SparkJobOperator(BaseOperator):
         self.staging_conn_id = staging_conn_id
         self.job_page: str | None = None
         self._job: str | None = None
+        self._logs = 0
         self._killed = False
 
     @classmethod
@@ -126,7 +127,9 @@ class SparkJobOperator(BaseOperator):
             return
         instance: Any = context["ti"]
         index = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
-        name = f"{safe_name(instance.task_id.rpartition('.')[2])}{index}.{instance.try_number}.log"
+        self._logs += 1
+        again = f".{self._logs}" if self._logs > 1 else ""  # a try may run several jobs
+        name = f"{safe_name(instance.task_id.rpartition('.')[2])}{index}.{instance.try_number}{again}.log"
         secrets = [environment[name] for name in _SECRET_VARIABLES if environment.get(name)]
         try:
             place: Any = folder.file("logs", name)

@@ -163,7 +163,7 @@ def _told(result: Result) -> dict[str, Any]:
                 "error": result.error or (None if result.success else "The Delta table differs from its original"),
             }
         case SyncResult():
-            moved = f"{result.num_added_files:,} files added, {result.num_removed_files:,} removed"
+            moved = f"{counted(result.num_added_files, 'file')} added, {result.num_removed_files:,} removed"
             return {
                 "table": result.source_table,
                 "file_count": result.num_added_files,
@@ -201,14 +201,16 @@ def _of_mismatches(result: VerifyResult) -> Iterator[str]:
         where = f"{found['partition']}: " if found["partition"] else ""
         yield f"{where}{found['what']}: original {found['original']}, Delta {found['delta']}"
     if (more := result.mismatch_count - len(result.mismatches)) > 0:
-        yield f"{more:,} more differences"
+        yield counted(more, "more difference")
 
 
 def _of_vacuum(result: VacuumResult) -> Iterator[str]:
     if result.dry_run:
-        yield f"A dry run: {len(result.orphaned_files):,} files of {result.orphaned_bytes:,} bytes would be deleted"
+        found = counted(len(result.orphaned_files), "file")
+        yield f"A dry run: {found} of {result.orphaned_bytes:,} bytes would be deleted"
     else:
-        yield f"{len(result.deleted_files):,} files of {result.deleted_bytes:,} bytes were deleted"
+        verb = "was" if len(result.deleted_files) == 1 else "were"
+        yield f"{counted(len(result.deleted_files), 'file')} of {result.deleted_bytes:,} bytes {verb} deleted"
 
 
 def _of_rollback(result: RollbackResult) -> Iterator[str]:
@@ -221,7 +223,8 @@ def _of_rollback(result: RollbackResult) -> Iterator[str]:
     if result.lost_versions:
         yield f"Versions of other writers that are lost: {', '.join(map(str, result.lost_versions))}"
     if result.files_moved_aside:
-        yield f"{result.files_moved_aside:,} files that Delta wrote were moved aside"
+        verb = "was" if result.files_moved_aside == 1 else "were"
+        yield f"{counted(result.files_moved_aside, 'file')} that Delta wrote {verb} moved aside"
 
 
 #: What to do when the list of a table's files is wrong or missing.
@@ -231,9 +234,15 @@ LIST_AGAIN = "Clear the task that lists this table's files, with all that comes 
 def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None) -> str:
     """What to do about a table that ended like this; empty when there is nothing to do."""
     if status == "not_run":
-        return "Fix the step that failed before it and clear that step: this table then runs too."
+        return (
+            f"C{_CLEAR[1:]}: running it again is safe. If none of its tasks is red, fix and clear the step before them "
+            "that is: this table then runs too."
+        )
     if status == "refused":
-        return "The table is as it was. Change what the reason names, or exclude the table from the run."
+        return (
+            "The table is as it was. Change what the reason names, then clear the task that discovers tables with what "
+            "comes after it, or start a new run; or exclude the table."
+        )
     if status != "failed":
         return ""
     if error and "List the files again" in error:
@@ -283,6 +292,11 @@ def build_report(
         },
         "tables": [outcome.to_dict() for outcome in tables],
     }
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: ``1 file``, ``2,000 files``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def failed_tables(report: Mapping[str, Any]) -> list[str]:
