@@ -23,7 +23,8 @@ from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
 from airflow_hive_to_delta.operators.tables import Options, Table, check_count, check_names, failure, options_dict
-from airflow_hive_to_delta.report.outcomes import TableOutcome, redacted_text
+from airflow_hive_to_delta.report.outcomes import TableOutcome
+from airflow_hive_to_delta.report.redaction import redact_credentials
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -103,7 +104,7 @@ class _HandsOn:
                 "converted. Correct it, create its bucket or folder, or give this identity access"
             )
             permanent = isinstance(error, (FileNotFoundError, PermissionError, ValueError))
-            raise (AirflowFailException if permanent else AirflowException)(redacted_text(message)) from error
+            raise (AirflowFailException if permanent else AirflowException)(redact_credentials(message)) from error
 
     def check_target(self, tables: Sequence[TableInfo]) -> None:
         """Fail when Glue has not the databases that the tables go into. What only Spark knows, the jobs look at."""

@@ -21,7 +21,8 @@ from airflow_hive_to_delta.operators.definitions import current_definitions
 from airflow_hive_to_delta.operators.spark_job import TableOperator
 from airflow_hive_to_delta.operators.staging import address
 from airflow_hive_to_delta.operators.tables import FILES, as_failed, batch_of, check_count, fail, label_of, tell
-from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, RESULTS, ReportedAction, TableOutcome, redacted_text
+from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, RESULTS, ReportedAction, TableOutcome
+from airflow_hive_to_delta.report.redaction import redact_credentials
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -368,5 +369,5 @@ def _redacted_record(record: Record) -> Record:
 
 
 def _redacted(result: Result) -> Result:
-    error = redacted_text(result["error"]) if result["error"] else None
-    return {**result, "error": error, "notes": [redacted_text(note) for note in result["notes"]]}
+    error = redact_credentials(result["error"]) if result["error"] else None
+    return {**result, "error": error, "notes": [redact_credentials(note) for note in result["notes"]]}

@@ -70,6 +70,19 @@ _LABELS = {
     "rolled_back": "Rolled back",
     "not_delta": "Not Delta",
 }
+# Statuses in the colour of another one, which means the same in another action.
+_COLOURS = {
+    "converted_earlier": "already_delta",
+    "synced": "converted",
+    "unchanged": "already_delta",
+    "already_synced": "registered",
+    "verified": "converted",
+    "vacuumed": "converted",
+    "cut_over": "converted",
+    "already_cut_over": "already_delta",
+    "rolled_back": "converted",
+    "not_delta": "skipped",
+}
 
 
 class _Goal(NamedTuple):
@@ -118,6 +131,7 @@ def _template() -> Template:
     folder = files("airflow_hive_to_delta.report") / "templates"
     constants = {
         "labels": _LABELS,
+        "colours": {status: _COLOURS.get(status, status) for status in STATUSES},
         # Both are files of this package, and not escaped: their hashes are of what a browser finds in the page.
         "style": Markup((folder / "report.css").read_text(encoding="utf-8")),  # noqa: S704
         "script": Markup((folder / "report.js").read_text(encoding="utf-8")),  # noqa: S704
