@@ -46,6 +46,8 @@ class ConversionResult(Document):
     duration_seconds: float = 0.0
     #: Whether no data file was found: the table is empty, or its location is wrong.
     is_empty: bool = False
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         target = self.target_table or self.location
@@ -74,6 +76,8 @@ class VacuumResult(Document):
     #: Whether trying again may help; None when there was no error.
     retryable: bool | None = None
     duration_seconds: float = 0.0
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     @property
     def success(self) -> bool:
@@ -121,6 +125,8 @@ class TablePlan(Document):
     duration_seconds: float = 0.0
     #: Whether no data file was found: the table is empty, or its location is wrong.
     is_empty: bool = False
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         if self.error:
@@ -169,6 +175,8 @@ class VerifyResult(Document):
     duration_seconds: float = 0.0
     #: Whether there was nothing to compare: neither side has a file with rows.
     is_empty: bool = False
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -211,6 +219,8 @@ class SyncResult(Document):
     #: Partitions in which Hive may have been writing (``quiet_period``), left for the next sync; and the first of them.
     waiting_partition_count: int = 0
     waiting_partitions: list[str] = field(default_factory=list)
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         if not self.success:
@@ -246,6 +256,8 @@ class RollbackResult(Document):
     error: str | None = None
     retryable: bool | None = None
     duration_seconds: float = 0.0
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         if not self.success:
@@ -274,6 +286,8 @@ class CutOverResult(Document):
     error: str | None = None
     retryable: bool | None = None
     duration_seconds: float = 0.0
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         if not self.success:

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow_hive_to_delta.core.catalogs.definitions import current_definition
 from airflow_hive_to_delta.core.catalogs.discovery import UCDiscovery
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, VerificationError
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, VerificationError, describe_error
 from airflow_hive_to_delta.core.lifecycle.convert import convert
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
 from airflow_hive_to_delta.core.lifecycle.plan import plan_migration
@@ -199,7 +199,7 @@ def _verify(
                     raise
                 return verify_table(spark, table, afresh, level=level, version="ours", options=chosen)
         except VerificationError as error:
-            return replace(error.result, success=False, error=str(error), retryable=False)
+            return error.result
 
     def failed(table: TableInfo) -> VerifyResult:
         return VerifyResult(table.qualified_name, redacted(table.location), level, success=False)
@@ -343,12 +343,8 @@ def _each(
         except Exception as error:
             if not isinstance(error, HiveToDeltaError):
                 say(traceback.format_exc())
-            result = replace(
-                failed(table),
-                error=str(error) or type(error).__name__,
-                retryable=not isinstance(error, PermanentError),
-                duration_seconds=round(time.monotonic() - started, 3),
-            )
+            duration = round(time.monotonic() - started, 3)
+            result = replace(failed(table), **describe_error(error).to_fields(), duration_seconds=duration)
         word = result.error or getattr(result, "status", "done")
         say(f"{table.qualified_name}: {word} ({result.duration_seconds:.1f} s)")
         name = table.qualified_name

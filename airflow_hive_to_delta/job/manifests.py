@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.core.models import Document
 
 if TYPE_CHECKING:
@@ -54,15 +55,7 @@ def too_many(table: str, limit: int) -> str:
 
 def list_error(table: str, error: Exception, listing: dict[str, Any] | None = None) -> dict[str, Any]:
     """What travels instead of a list that could not be made."""
-    from airflow_hive_to_delta.core.errors import PermanentError
-
-    return {
-        "table": table,
-        "error": str(error) or type(error).__name__,
-        "retryable": not isinstance(error, PermanentError),
-        "kind": type(error).__name__,
-        "listing": listing,
-    }
+    return {"table": table, **describe_error(error).to_fields(), "listing": listing}
 
 
 def write_manifest(batches: Iterable[pa.RecordBatch], destination: BinaryIO) -> None:

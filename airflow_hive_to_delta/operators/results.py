@@ -11,6 +11,7 @@ from urllib.parse import quote
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.file_names import safe_name
@@ -265,7 +266,9 @@ class FilesOperator(ResultOperator):
             aws_conn_id=self.aws_conn_id,
             region_name=self.region_name,
         )
-        unlisted += [TableOutcome.of_error(name, str(e), _is_retryable(e)) for name, e in known.errors.items()]
+        unlisted += [
+            TableOutcome.of_error(name, str(e), describe_error(e).retryable) for name, e in known.errors.items()
+        ]
         return known.tables, unlisted
 
     def _has_no_list(self, entry: Mapping[str, Any]) -> bool:
@@ -356,12 +359,6 @@ def _first_try(context: Context, retries: int | None) -> int:
 
 def _advice_without_list(entry: Mapping[str, Any]) -> str:
     return "" if entry.get("listing") else LIST_AGAIN
-
-
-def _is_retryable(error: Exception) -> bool:
-    from airflow_hive_to_delta.core.errors import PermanentError
-
-    return not isinstance(error, PermanentError)
 
 
 def _redacted_record(record: Record) -> Record:
