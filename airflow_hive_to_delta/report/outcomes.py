@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
+from airflow_hive_to_delta.core.errors import StaleFileListError
 from airflow_hive_to_delta.core.models import Document
 from airflow_hive_to_delta.core.results import (
     ConversionResult,
@@ -114,6 +115,8 @@ class TableOutcome(Document):
     ours: bool = False
     #: The latest version that was verified, by level.
     verified: dict[str, int] = field(default_factory=dict)
+    #: Name of the error's class, such as ``StaleFileListError``; None when that is not known or there was no error.
+    error_kind: str | None = None
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -121,7 +124,7 @@ class TableOutcome(Document):
         self.location = redact_credentials(self.location)
         self.error = None if self.error is None else redact_credentials(self.error)
         self.notes = [redact_credentials(note) for note in self.notes]
-        self.advice = redact_credentials(self.advice) or advice_for(self.status, self.retryable, self.error)
+        self.advice = redact_credentials(self.advice) or advice_for(self)
 
     @classmethod
     def of_result(cls, document: dict[str, Any], action: ReportedAction = "convert") -> Self:
@@ -141,28 +144,28 @@ class TableOutcome(Document):
         return cls.of_result(document, "plan")
 
     @classmethod
-    def of_error(cls, table: str, error: str, retryable: bool | None = None) -> Self:
+    def of_error(cls, table: str, error: str, retryable: bool | None = None, error_kind: str | None = None) -> Self:
         """Return the outcome of a table whose task failed without a result."""
-        return cls(table=table, status="failed", error=error, retryable=retryable)
+        return cls(table=table, status="failed", error=error, retryable=retryable, error_kind=error_kind)
 
 
 #: What to do when the list of a table's files is wrong or missing.
 LIST_AGAIN = "Clear the task that lists this table's files, with all that comes after it: running it again is safe."
 
 
-def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None) -> str:
-    """Return what a person should do about a table that ended like this; empty when there is nothing to do."""
-    if status == "not_run":
+def advice_for(outcome: TableOutcome) -> str:
+    """Return what a person should do about an outcome; empty when there is nothing to do."""
+    if outcome.status == "not_run":
         return "Fix the step that failed before it and clear that step: this table then runs too."
-    if status == "refused":
+    if outcome.status == "refused":
         return "The table is as it was. Change what the reason names, or exclude the table from the run."
-    if status != "failed":
+    if outcome.status != "failed":
         return ""
-    if error and "List the files again" in error:
+    if outcome.error_kind == StaleFileListError.__name__:
         return LIST_AGAIN
-    if not error:
+    if not outcome.error:
         return f"Read the log of this table's task, then {_CLEAR}: running it again is safe."
-    if retryable:
+    if outcome.retryable:
         return f"C{_CLEAR[1:]}: trying again may help, and is safe."
     return f"Fix what the error names, then {_CLEAR}."
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -118,6 +119,25 @@ def test_an_outcome_takes_over_a_conversion_result() -> None:
     assert TableOutcome.of_result(result.to_dict()) == TableOutcome(
         "d.t", "converted", "c.d.t", 2, 30, 4, 1.5, "s3://b/t", 0, ["x"], ["n", "m"]
     )
+
+
+@pytest.mark.parametrize(
+    ("action", "result"),
+    [
+        ("convert", ConversionResult("d.t", "", False, "failed")),
+        ("cut_over", CutOverResult("d.t", "s3://b/t", False, "failed")),
+        ("plan", TablePlan("d.t", "failed")),
+        ("rollback", RollbackResult("d.t", "s3://b/t", False, "failed")),
+        ("sync", SyncResult("d.t", "s3://b/t", False, "failed")),
+        ("vacuum", VacuumResult("d.t")),
+        ("verify", VerifyResult("d.t", "s3://b/t", "full", False)),
+    ],
+)
+def test_an_outcome_takes_over_the_kind_of_the_error(action: Any, result: Any) -> None:
+    failed = replace(result, error="gone", retryable=False, error_kind="StaleFileListError")
+    outcome = TableOutcome.of_result(failed.to_dict(), action)
+    assert (outcome.status, outcome.error_kind) == ("failed", "StaleFileListError")
+    assert outcome.advice.startswith("Clear the task that lists this table's files")
 
 
 def plan_outcomes() -> list[TableOutcome]:
@@ -282,6 +302,8 @@ def test_the_headline_fits_the_action(action: Any, statuses: list[Any], headline
         ),
         (TableOutcome.of_error("d.t", "odd"), "Fix what the error names"),
         (TableOutcome.of_error("d.t", ""), "Read the log"),
+        (TableOutcome.of_error("d.t", "gone", False, "StaleFileListError"), "Clear the task that lists"),
+        (TableOutcome.of_error("d.t", "List the files again", False, "MissingError"), "Fix what the error names"),
         (TableOutcome("d.t", "not_run"), "clear that step"),
         (TableOutcome("d.t", "refused"), "as it was"),
         (TableOutcome("d.t", "failed", advice="Ask Ann"), "^Ask Ann$"),
