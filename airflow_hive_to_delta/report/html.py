@@ -9,7 +9,8 @@ from hashlib import sha256
 from html import escape
 from typing import Any, NamedTuple
 
-from airflow_hive_to_delta.report.outcomes import DONE, FAILURES, GOALS, STATUSES
+from airflow_hive_to_delta.job.actions import ACTIONS, DELTA_STATUSES, STATUSES, GoalLabels
+from airflow_hive_to_delta.report.outcomes import FAILURES, GOALS
 
 
 def render_html(report: Mapping[str, Any]) -> str:
@@ -35,49 +36,6 @@ def render_html(report: Mapping[str, Any]) -> str:
     return "".join(page).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-_WORDS = {
-    "converted": "Converted",
-    "already_delta": "Already Delta",
-    "registered": "Registered",
-    "refused": "Refused",
-    "failed": "Failed",
-    "skipped": "Skipped",
-    "not_run": "Not run",
-    "convertible": "Convertible",
-    "converted_earlier": "Converted earlier",
-    "synced": "Synced",
-    "unchanged": "Unchanged",
-    "already_synced": "Already synced",
-    "verified": "Verified",
-    "vacuumed": "Vacuumed",
-    "cut_over": "Cut over",
-    "already_cut_over": "Already cut over",
-    "rolled_back": "Rolled back",
-    "not_delta": "Not Delta",
-}
-# Statuses in the colour of another one, which means the same in another action.
-_TONES = {
-    "converted_earlier": "already_delta",
-    "synced": "converted",
-    "unchanged": "already_delta",
-    "already_synced": "registered",
-    "verified": "converted",
-    "vacuumed": "converted",
-    "cut_over": "converted",
-    "already_cut_over": "already_delta",
-    "rolled_back": "converted",
-    "not_delta": "skipped",
-}
-# What an action makes of a table that it succeeds with, and the card that counts them.
-_GOALS = {
-    "convert": ("ready in Delta", "In Delta", "ready to read"),
-    "cut_over": ("cut over to Delta", "Cut over", "under the old name"),
-    "plan": ("convertible", "Convertible", "without a copy"),
-    "rollback": ("back in Hive", "In Hive", "as before"),
-    "sync": ("in step with Hive", "In step", "with Hive"),
-    "vacuum": ("vacuumed", "Vacuumed", "of files that Delta removed"),
-    "verify": ("equal to the original", "Verified", "equal to the original"),
-}
 # Statuses of tables whose files were counted: a zero is one, not an unknown number.
 _MEASURED = frozenset({"converted", "convertible", "synced", "unchanged", "verified", "vacuumed"})
 # Statuses of tables whose rows should be known.
@@ -97,12 +55,12 @@ def _headline(report: Mapping[str, Any]) -> Iterator[str]:
     total = report["totals"]["tables"]
     failed = sum(counts[status] for status in FAILURES)
     done = sum(counts[status] for status in GOALS[report["action"]])
-    goal, *_ = _GOALS[report["action"]]
+    goal = _labels(report).sentence
     if not total:
         verdict = "The run found no table."
     elif report["action"] == "plan":
         unseen = f" {failed:,} could not be looked at." if failed else ""
-        already = sum(counts[status] for status in DONE)
+        already = sum(counts[status] for status in DELTA_STATUSES)
         verdict = f"{done:,} of {_tables(total)} can be converted."
         verdict += f" {already:,} in Delta already.{unseen}" if already else unseen
     elif failed:
@@ -120,20 +78,26 @@ def _headline(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"<dl>{''.join(pairs)}</dl>\n"
 
 
+def _labels(report: Mapping[str, Any]) -> GoalLabels:
+    labels = ACTIONS[report["action"]].labels
+    assert labels is not None, "an action that is reported"
+    return labels
+
+
 def _cards(report: Mapping[str, Any]) -> Iterator[str]:
     totals = report["totals"]
     counts = totals["by_status"]
     goals = GOALS[report["action"]]
     uncounted = any(t["row_count"] is None for t in report["tables"] if t["status"] in goals)
     failed = sum(counts[status] for status in FAILURES)
-    _, name, detail = _GOALS[report["action"]]
+    labels = _labels(report)
     rows = f"{totals['rows']:,}{' or more' if uncounted else ''}"
     copied = ", none copied" if report["action"] in ("convert", "plan") else ""
     elapsed = totals["elapsed_seconds"]
     measured = report["action"] not in ("rollback", "cut_over")
     cards = [
         ("Tables", f"{totals['tables']:,}", "found in this run", ""),
-        (name, f"{sum(counts[status] for status in goals):,}", detail, "ok"),
+        (labels.title, f"{sum(counts[status] for status in goals):,}", labels.detail, "ok"),
         ("Failed", f"{failed:,}", "or did not run", "bad" if failed else ""),
         *([("Empty", f"{totals['empty']:,}", "nothing at the location", "warning")] if totals["empty"] else []),
         *([("Files", _short(totals["files"]), f"{totals['files']:,}{copied}", "")] if measured else []),
@@ -306,7 +270,7 @@ def _first(notes: Sequence[str], limit: int) -> list[str]:
 
 
 def _pill(status: str) -> str:
-    return f'<span class="pill {status}">{_WORDS[status]}</span>'
+    return f'<span class="pill {status}">{STATUSES[status].label}</span>'
 
 
 def _name(qualified: str) -> str:
@@ -449,8 +413,8 @@ th[aria-sort=ascending] button::after { content: " ↑"; } th[aria-sort=descendi
 _STYLE = _STYLE.replace(
     "@STATUSES@",
     "\n".join(
-        f".{status} {{ --tone: var(--{_TONES.get(status, status)}); fill: var(--{_TONES.get(status, status)}); }}"
-        for status in STATUSES
+        f".{status} {{ --tone: var(--{known.colour_of or status}); fill: var(--{known.colour_of or status}); }}"
+        for status, known in STATUSES.items()
     ),
 )
 

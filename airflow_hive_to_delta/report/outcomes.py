@@ -17,67 +17,41 @@ from airflow_hive_to_delta.core.models import Document
 from airflow_hive_to_delta.core.results import (
     ConversionResult,
     CutOverResult,
+    CutOverStatus,
     RollbackResult,
+    RollbackStatus,
     Status,
     SyncResult,
+    SyncStatus,
     TablePlan,
+    TableResult,
     VacuumResult,
     VerifyResult,
 )
+from airflow_hive_to_delta.job.actions import ACTIONS, STATUSES, ReportedAction
 
-#: What a run does with its tables.
-ReportedAction = Literal["convert", "cut_over", "plan", "rollback", "sync", "vacuum", "verify"]
-Result = ConversionResult | CutOverResult | RollbackResult | SyncResult | TablePlan | VacuumResult | VerifyResult
 #: The results of each action.
-RESULTS: dict[ReportedAction, type[Result]] = {
-    "convert": ConversionResult,
-    "cut_over": CutOverResult,
-    "plan": TablePlan,
-    "rollback": RollbackResult,
-    "sync": SyncResult,
-    "vacuum": VacuumResult,
-    "verify": VerifyResult,
+RESULTS: dict[ReportedAction, type[TableResult]] = {
+    name: result_type for name in get_args(ReportedAction) if (result_type := ACTIONS[name].result_type)
 }
 
-#: ``skipped``: left out by choice. ``not_run``: an earlier step of the run kept the table from starting.
-#: ``converted_earlier``: a plan found the log of an earlier run.
+#: The names in :data:`~airflow_hive_to_delta.job.actions.STATUSES`.
 OutcomeStatus = Literal[
     Status,
     "skipped",
     "not_run",
     "convertible",
     "converted_earlier",
-    "synced",
-    "unchanged",
-    "already_synced",
+    SyncStatus,
     "verified",
     "vacuumed",
-    "cut_over",
-    "already_cut_over",
-    "rolled_back",
-    "not_delta",
+    CutOverStatus,
+    RollbackStatus,
 ]
-STATUSES: tuple[str, ...] = get_args(OutcomeStatus)
 #: A refused table is no failure: it was found, cannot be converted in place, and is as it was.
 FAILURES = frozenset({"failed", "not_run"})
-#: The table is a Delta table now.
-DONE = frozenset(
-    {
-        *("converted", "already_delta", "registered", "converted_earlier"),
-        *("synced", "unchanged", "already_synced", "verified", "vacuumed", "cut_over", "already_cut_over"),
-    }
-)
 #: The statuses that an action is run for.
-GOALS: dict[ReportedAction, frozenset[str]] = {
-    "convert": DONE,
-    "cut_over": frozenset({"cut_over", "already_cut_over"}),
-    "plan": frozenset({"convertible"}),
-    "rollback": frozenset({"rolled_back", "not_delta"}),
-    # The first run of a sync converts, if it is to.
-    "sync": frozenset({"converted", "registered", "synced", "unchanged", "already_synced"}),
-    "vacuum": frozenset({"vacuumed"}),
-    "verify": frozenset({"verified"}),
-}
+GOALS: dict[ReportedAction, frozenset[str]] = {name: ACTIONS[name].goals for name in RESULTS}
 
 
 @dataclass
@@ -140,7 +114,7 @@ class TableOutcome(Document):
         return cls(table=table, status="failed", error=error, retryable=retryable)
 
 
-def _told(result: Result) -> dict[str, Any]:
+def _told(result: TableResult) -> dict[str, Any]:
     """What an outcome says in other words than the result, or has no place for but in its notes."""
     match result:
         case ConversionResult():
