@@ -233,6 +233,10 @@ class SyncResult(Document):
         return f"{self.source_table}: {self.status}, version {self.version}{moved}{waits}"
 
 
+#: ``not_delta``: there was no log to roll back, or an earlier call has done it.
+RollbackStatus = Literal["rolled_back", "not_delta", "failed"]
+
+
 @dataclass
 class RollbackResult(Document):
     """What a rollback to the Hive table undid."""
@@ -240,8 +244,7 @@ class RollbackResult(Document):
     source_table: str
     location: str
     success: bool
-    #: ``not_delta``: there was no log to roll back, or an earlier call has done it.
-    status: Literal["rolled_back", "not_delta", "failed"]
+    status: RollbackStatus
     #: Where the log lies now.
     log_moved_to: str = ""
     #: Names that were dropped from catalogs.
@@ -270,6 +273,9 @@ class RollbackResult(Document):
         return ", ".join(words)
 
 
+CutOverStatus = Literal["cut_over", "already_cut_over", "failed"]
+
+
 @dataclass
 class CutOverResult(Document):
     """The replacement of a Hive definition by the Delta one, under the same name."""
@@ -277,7 +283,7 @@ class CutOverResult(Document):
     source_table: str
     location: str
     success: bool
-    status: Literal["cut_over", "already_cut_over", "failed"]
+    status: CutOverStatus
     #: The version of the Delta table whose columns the catalog has now.
     version: int | None = None
     #: Where the old definition is kept.
@@ -294,3 +300,7 @@ class CutOverResult(Document):
             return f"{self.source_table}: {self.status}: {self.error}"
         kept = f", the old definition is at {self.kept_definition}" if self.kept_definition else ""
         return f"{self.source_table}: {self.status}, version {self.version}{kept}"
+
+
+#: What became of a table, by whichever action.
+TableResult = ConversionResult | CutOverResult | RollbackResult | SyncResult | TablePlan | VacuumResult | VerifyResult

@@ -61,7 +61,6 @@ from airflow_hive_to_delta.core.runner import run_parallel
 from airflow_hive_to_delta.core.storage.uri import redacted
 from airflow_hive_to_delta.job.file_lists import GivenLists, ListMaker, listing_of
 from airflow_hive_to_delta.job.manifests import list_error
-from airflow_hive_to_delta.job.request import Action
 from airflow_hive_to_delta.job.table_results import TableResults
 
 if TYPE_CHECKING:
@@ -76,13 +75,13 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _discover(spark: SparkSession, allow: list[str], deny: list[str]) -> dict[str, Any]:
+def discover_tables(spark: SparkSession, allow: list[str], deny: list[str]) -> dict[str, Any]:
     tables = UCDiscovery(allow, deny).discover(spark)
     say(f"Found {len(tables)} tables")
     return {"tables": [table.to_dict() for table in tables]}
 
 
-def _list(
+def list_files(
     spark: SparkSession,
     tables: Tables,
     listing: dict[str, Any],
@@ -108,7 +107,7 @@ def _current(spark: SparkSession, table: TableInfo) -> TableInfo:
     return current_definition(table, spark) if table.source == "spark" else table
 
 
-def _plan(
+def plan_tables(
     spark: SparkSession,
     tables: Tables,
     options: dict[str, Any],
@@ -127,7 +126,7 @@ def _plan(
     return {"results": [plan.to_dict() for plan in plans]}
 
 
-def _convert(
+def convert_tables(
     spark: SparkSession,
     tables: Tables,
     lists: list[dict[str, Any]],
@@ -169,7 +168,7 @@ def _convert(
     return {"results": [results[name].to_dict() for name in names], "files": [listing.made(name) for name in names]}
 
 
-def _verify(
+def verify_tables(
     spark: SparkSession,
     tables: Tables,
     lists: list[dict[str, Any]],
@@ -207,7 +206,7 @@ def _verify(
     return _each(spark, tables, verify, failed, max_workers, listing=listing, table_results=table_results)
 
 
-def _sync(
+def sync_tables(
     spark: SparkSession,
     tables: Tables,
     lists: list[dict[str, Any]],
@@ -247,7 +246,7 @@ def _sync(
     return _each(spark, tables, sync, failed, max_workers, listing=listing, table_results=table_results)
 
 
-def _vacuum(
+def vacuum_tables(
     spark: SparkSession,
     tables: Tables,
     retention_hours: float,
@@ -277,7 +276,7 @@ def _vacuum(
     return _each(spark, tables, vacuum, failed, table_results=table_results)
 
 
-def _rollback(
+def roll_back_tables(
     spark: SparkSession,
     tables: Tables,
     lose_versions: Sequence[int],
@@ -296,7 +295,7 @@ def _rollback(
     return _each(spark, tables, roll_back, failed, table_results=table_results)
 
 
-def _cut_over(
+def cut_over_tables(
     spark: SparkSession,
     tables: Tables,
     options: dict[str, Any],
@@ -377,16 +376,3 @@ class _Known:
 
     def discover(self, spark: SparkSession) -> list[TableInfo]:  # noqa: ARG002
         return self._tables
-
-
-ACTIONS: dict[Action, Callable[..., dict[str, Any]]] = {
-    "convert": _convert,
-    "cut_over": _cut_over,
-    "discover": _discover,
-    "list": _list,
-    "plan": _plan,
-    "rollback": _rollback,
-    "sync": _sync,
-    "vacuum": _vacuum,
-    "verify": _verify,
-}

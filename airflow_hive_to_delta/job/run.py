@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_hive_to_delta.core.errors import PermanentError, describe_error
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.session import local_session
-from airflow_hive_to_delta.job.handlers import ACTIONS, say
+from airflow_hive_to_delta.job.actions import ACTIONS
+from airflow_hive_to_delta.job.handlers import say
 from airflow_hive_to_delta.job.processes import kill_session
 from airflow_hive_to_delta.job.request import JobRequest
 
@@ -73,7 +74,7 @@ def run(request: JobRequest, spark: SparkSession | None = None, *, spark_output:
         if request.session is not None and request.action == "convert":
             _check_registration(session, **request.arguments)
         with _progress(session):
-            result = ACTIONS[request.action](session, **request.arguments)
+            result = ACTIONS[request.action].load_handler()(session, **request.arguments)
     except Exception as error:
         result = _blaming_jvm(describe_error(error, permanent=_REQUEST_ERRORS).to_fields(), session)
         say(f"{request.name} failed: {result['error_kind']}: {result['error']}")

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.job.file_names import safe_name
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.job.table_results import EarlierTries, Record, earlier_tries
@@ -22,7 +23,7 @@ from airflow_hive_to_delta.operators.definitions import current_definitions
 from airflow_hive_to_delta.operators.spark_job import TableOperator
 from airflow_hive_to_delta.operators.staging import address
 from airflow_hive_to_delta.operators.tables import FILES, as_failed, batch_of, check_count, fail, label_of, tell
-from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, RESULTS, ReportedAction, TableOutcome
+from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, RESULTS, TableOutcome
 from airflow_hive_to_delta.report.redaction import redact_credentials
 
 if TYPE_CHECKING:

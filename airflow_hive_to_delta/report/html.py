@@ -14,6 +14,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_hive_to_delta.job.actions import ACTIONS, DELTA_STATUSES, STATUSES, GoalLabels
 from airflow_hive_to_delta.report.formatting import (
     format_bytes,
     format_count,
@@ -23,7 +24,7 @@ from airflow_hive_to_delta.report.formatting import (
     truncate_list,
     truncate_middle,
 )
-from airflow_hive_to_delta.report.outcomes import DONE, FAILURES, GOALS, STATUSES
+from airflow_hive_to_delta.report.outcomes import FAILURES, GOALS
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -50,59 +51,6 @@ def render_html(report: Mapping[str, Any]) -> str:
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-_LABELS = {
-    "converted": "Converted",
-    "already_delta": "Already Delta",
-    "registered": "Registered",
-    "refused": "Refused",
-    "failed": "Failed",
-    "skipped": "Skipped",
-    "not_run": "Not run",
-    "convertible": "Convertible",
-    "converted_earlier": "Converted earlier",
-    "synced": "Synced",
-    "unchanged": "Unchanged",
-    "already_synced": "Already synced",
-    "verified": "Verified",
-    "vacuumed": "Vacuumed",
-    "cut_over": "Cut over",
-    "already_cut_over": "Already cut over",
-    "rolled_back": "Rolled back",
-    "not_delta": "Not Delta",
-}
-# Statuses in the colour of another one, which means the same in another action.
-_COLOURS = {
-    "converted_earlier": "already_delta",
-    "synced": "converted",
-    "unchanged": "already_delta",
-    "already_synced": "registered",
-    "verified": "converted",
-    "vacuumed": "converted",
-    "cut_over": "converted",
-    "already_cut_over": "already_delta",
-    "rolled_back": "converted",
-    "not_delta": "skipped",
-}
-
-
-class _Goal(NamedTuple):
-    """What an action makes of a table that it succeeds with, and the card that counts such tables."""
-
-    #: As it follows "Every table is".
-    description: str
-    card: str
-    card_detail: str
-
-
-_GOALS = {
-    "convert": _Goal("ready in Delta", "In Delta", "ready to read"),
-    "cut_over": _Goal("cut over to Delta", "Cut over", "under the old name"),
-    "plan": _Goal("convertible", "Convertible", "without a copy"),
-    "rollback": _Goal("back in Hive", "In Hive", "as before"),
-    "sync": _Goal("in step with Hive", "In step", "with Hive"),
-    "vacuum": _Goal("vacuumed", "Vacuumed", "of files that Delta removed"),
-    "verify": _Goal("equal to the original", "Verified", "equal to the original"),
-}
 # Statuses of tables whose files were counted: a zero is one, not an unknown number.
 _MEASURED = frozenset({"converted", "convertible", "synced", "unchanged", "verified", "vacuumed"})
 # Statuses of tables whose rows should be known.
@@ -130,8 +78,8 @@ def _template() -> Template:
     environment.filters["csp_hash"] = _csp_hash
     folder = files("airflow_hive_to_delta.report") / "templates"
     constants = {
-        "labels": _LABELS,
-        "colours": {status: _COLOURS.get(status, status) for status in STATUSES},
+        "labels": {name: status.label for name, status in STATUSES.items()},
+        "colours": {name: status.colour_of or name for name, status in STATUSES.items()},
         # Both are files of this package, and not escaped: their hashes are of what a browser finds in the page.
         "style": Markup((folder / "report.css").read_text(encoding="utf-8")),  # noqa: S704
         "script": Markup((folder / "report.js").read_text(encoding="utf-8")),  # noqa: S704
@@ -165,11 +113,11 @@ def _summary(report: Mapping[str, Any], failed: int) -> str:
     counts = report["totals"]["by_status"]
     total = report["totals"]["tables"]
     done = sum(counts[status] for status in GOALS[report["action"]])
-    goal = _GOALS[report["action"]].description
+    goal = _goal_labels(report).sentence
     if not total:
         return "The run found no table."
     if report["action"] == "plan":
-        already = sum(counts[status] for status in DONE)
+        already = sum(counts[status] for status in DELTA_STATUSES)
         parts = [
             f"{done:,} of {format_count(total, 'table')} can be converted.",
             *([f"{already:,} in Delta already."] if already else []),
@@ -181,6 +129,12 @@ def _summary(report: Mapping[str, Any], failed: int) -> str:
     if done < total:
         return f"No table failed. {done:,} of {format_count(total, 'table')} {goal}."
     return f"Every table is {goal}: {done:,} of {total:,}."
+
+
+def _goal_labels(report: Mapping[str, Any]) -> GoalLabels:
+    labels = ACTIONS[report["action"]].labels
+    assert labels is not None, "an action that is reported"
+    return labels
 
 
 class _Card(NamedTuple):
@@ -195,10 +149,10 @@ def _cards(report: Mapping[str, Any]) -> list[_Card]:
     action = report["action"]
     counts = totals["by_status"]
     failed = sum(counts[status] for status in FAILURES)
-    goal = _GOALS[action]
+    labels = _goal_labels(report)
     cards = [
         _Card("Tables", f"{totals['tables']:,}", "found in this run"),
-        _Card(goal.card, f"{sum(counts[status] for status in GOALS[action]):,}", goal.card_detail, "ok"),
+        _Card(labels.title, f"{sum(counts[status] for status in GOALS[action]):,}", labels.detail, "ok"),
         _Card("Failed", f"{failed:,}", "or did not run", "bad" if failed else ""),
     ]
     if totals["empty"]:

@@ -14,71 +14,33 @@ from typing import Any, Literal, Self, get_args
 
 from airflow_hive_to_delta.core.errors import StaleFileListError
 from airflow_hive_to_delta.core.models import Document
-from airflow_hive_to_delta.core.results import (
-    ConversionResult,
-    CutOverResult,
-    RollbackResult,
-    Status,
-    SyncResult,
-    TablePlan,
-    VacuumResult,
-    VerifyResult,
-)
+from airflow_hive_to_delta.core.results import CutOverStatus, RollbackStatus, Status, SyncStatus, TableResult
+from airflow_hive_to_delta.job.actions import ACTIONS, STATUSES, ReportedAction
 from airflow_hive_to_delta.report.redaction import redact_credentials
-from airflow_hive_to_delta.report.result_fields import TableResult, outcome_fields
+from airflow_hive_to_delta.report.result_fields import outcome_fields
 
-#: What a run does with its tables.
-ReportedAction = Literal["convert", "cut_over", "plan", "rollback", "sync", "vacuum", "verify"]
 #: The results of each action.
 RESULTS: dict[ReportedAction, type[TableResult]] = {
-    "convert": ConversionResult,
-    "cut_over": CutOverResult,
-    "plan": TablePlan,
-    "rollback": RollbackResult,
-    "sync": SyncResult,
-    "vacuum": VacuumResult,
-    "verify": VerifyResult,
+    name: result_type for name in get_args(ReportedAction) if (result_type := ACTIONS[name].result_type)
 }
 
-#: ``skipped``: left out by choice. ``not_run``: an earlier step of the run kept the table from starting.
-#: ``converted_earlier``: a plan found the log of an earlier run.
+#: The names in :data:`~airflow_hive_to_delta.job.actions.STATUSES`.
 OutcomeStatus = Literal[
     Status,
     "skipped",
     "not_run",
     "convertible",
     "converted_earlier",
-    "synced",
-    "unchanged",
-    "already_synced",
+    SyncStatus,
     "verified",
     "vacuumed",
-    "cut_over",
-    "already_cut_over",
-    "rolled_back",
-    "not_delta",
+    CutOverStatus,
+    RollbackStatus,
 ]
-STATUSES: tuple[str, ...] = get_args(OutcomeStatus)
 #: A refused table is no failure: it was found, cannot be converted in place, and is as it was.
 FAILURES = frozenset({"failed", "not_run"})
-#: The table is a Delta table now.
-DONE = frozenset(
-    {
-        *("converted", "already_delta", "registered", "converted_earlier"),
-        *("synced", "unchanged", "already_synced", "verified", "vacuumed", "cut_over", "already_cut_over"),
-    }
-)
 #: The statuses that an action is run for.
-GOALS: dict[ReportedAction, frozenset[str]] = {
-    "convert": DONE,
-    "cut_over": frozenset({"cut_over", "already_cut_over"}),
-    "plan": frozenset({"convertible"}),
-    "rollback": frozenset({"rolled_back", "not_delta"}),
-    # The first run of a sync converts, if it is to.
-    "sync": frozenset({"converted", "registered", "synced", "unchanged", "already_synced"}),
-    "vacuum": frozenset({"vacuumed"}),
-    "verify": frozenset({"verified"}),
-}
+GOALS: dict[ReportedAction, frozenset[str]] = {name: ACTIONS[name].goals for name in RESULTS}
 
 
 @dataclass

@@ -11,12 +11,10 @@ from airflow_hive_to_delta.core.results import (
     RollbackResult,
     SyncResult,
     TablePlan,
+    TableResult,
     VacuumResult,
     VerifyResult,
 )
-
-#: The result of a table, by whichever action.
-TableResult = ConversionResult | CutOverResult | RollbackResult | SyncResult | TablePlan | VacuumResult | VerifyResult
 
 
 def outcome_fields(result: TableResult) -> dict[str, Any]:

@@ -30,12 +30,12 @@ from airflow_hive_to_delta.core.results import (
     VacuumResult,
     VerifyResult,
 )
+from airflow_hive_to_delta.job.actions import STATUSES
 from airflow_hive_to_delta.report.html import render_html
 from airflow_hive_to_delta.report.outcomes import (
     FAILURES,
     GOALS,
     RESULTS,
-    STATUSES,
     TableOutcome,
     build_report,
     failed_tables,
