@@ -3,8 +3,8 @@
     python -m airflow_hive_to_delta.job request.json --result result.json
 
 The request is a :class:`JobRequest`; :mod:`airflow_hive_to_delta.job.handlers` says what its actions take and give. A
-result with ``error`` is of a job that failed as a whole; ``retryable`` says whether trying again may help. What the job
-is doing is written to standard error.
+result with ``error`` is of a job that failed as a whole; ``error_kind`` names the error's class, and ``retryable`` says
+whether trying again may help. What the job is doing is written to standard error.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.errors import PermanentError, describe_error
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.session import local_session
-from airflow_hive_to_delta.job.handlers import ACTIONS, say
+from airflow_hive_to_delta.job.actions import ACTIONS
+from airflow_hive_to_delta.job.handlers import say
 from airflow_hive_to_delta.job.processes import kill_session
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import jvm_exit_code
@@ -73,11 +74,10 @@ def run(request: JobRequest, spark: SparkSession | None = None, *, spark_output:
         if request.session is not None and request.action == "convert":
             _check_registration(session, **request.arguments)
         with _progress(session):
-            result = ACTIONS[request.action](session, **request.arguments)
+            result = ACTIONS[request.action].load_handler()(session, **request.arguments)
     except Exception as error:
-        result = {"error": str(error) or type(error).__name__, "retryable": not isinstance(error, _PERMANENT)}
-        result = _blaming_jvm(result, session)
-        say(f"{request.name} failed: {type(error).__name__}: {result['error']}")
+        result = _blaming_jvm(describe_error(error, permanent=_REQUEST_ERRORS).to_fields(), session)
+        say(f"{request.name} failed: {result['error_kind']}: {result['error']}")
     else:
         result = _blaming_jvm(result, session)
     if spark is None and session is not None:
@@ -135,7 +135,7 @@ def _end_of_jvm(spark: SparkSession | None) -> str | None:
 
 
 #: A request that does not fit is as wrong the next time.
-_PERMANENT = (PermanentError, TypeError, ValueError, LookupError)
+_REQUEST_ERRORS = (TypeError, ValueError, LookupError)
 
 
 def _check_registration(

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, BaseXCom, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.links import ReportLink
 from airflow_hive_to_delta.operators.discover import LEFT_OUT, UNMATCHED
 from airflow_hive_to_delta.operators.staging import RunFolder, address, browser_address, check_root
 from airflow_hive_to_delta.operators.tables import FILES, GOES_ON, MAP_INDEX, OUTCOMES, qualified_name
 from airflow_hive_to_delta.report.html import render_html
-from airflow_hive_to_delta.report.outcomes import RESULTS, ReportedAction, TableOutcome, build_report, failed_tables
+from airflow_hive_to_delta.report.outcomes import RESULTS, TableOutcome, build_report, failed_tables
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -11,8 +11,11 @@ from urllib.parse import quote
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import JobError, JobRequest
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.job.file_names import safe_name
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.job.table_results import EarlierTries, Record, earlier_tries
@@ -21,7 +24,7 @@ from airflow_hive_to_delta.operators.definitions import current_definitions
 from airflow_hive_to_delta.operators.spark_job import TableOperator
 from airflow_hive_to_delta.operators.staging import address
 from airflow_hive_to_delta.operators.tables import FILES, as_failed, batch_of, check_count, fail, label_of, tell
-from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, RESULTS, ReportedAction, TableOutcome, redacted_text
+from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, RESULTS, TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -90,7 +93,7 @@ class ResultOperator(TableOperator):
         others = {name: error for name, error in known.errors.items() if name not in gone}
         current = {table.qualified_name: table for table in known.tables}
         ready = [current.get(t.qualified_name, t) for t in tables if t.qualified_name not in others]
-        return ready, [TableOutcome.of_error(name, str(e), _is_retryable(e)) for name, e in others.items()]
+        return ready, [TableOutcome.of_error(name, str(e), describe_error(e).retryable) for name, e in others.items()]
 
     def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:  # noqa: ARG002
         """What the action takes beside the tables and the options."""
@@ -276,7 +279,9 @@ class FilesOperator(ResultOperator):
             aws_conn_id=self.aws_conn_id,
             region_name=self.region_name,
         )
-        unlisted += [TableOutcome.of_error(name, str(e), _is_retryable(e)) for name, e in known.errors.items()]
+        unlisted += [
+            TableOutcome.of_error(name, str(e), describe_error(e).retryable) for name, e in known.errors.items()
+        ]
         return known.tables, unlisted
 
     def _has_no_list(self, entry: Mapping[str, Any]) -> bool:
@@ -369,12 +374,6 @@ def _advice_without_list(entry: Mapping[str, Any]) -> str:
     return "" if entry.get("listing") else LIST_AGAIN
 
 
-def _is_retryable(error: Exception) -> bool:
-    from airflow_hive_to_delta.core.errors import PermanentError
-
-    return not isinstance(error, PermanentError)
-
-
 def _is_missing(error: Exception) -> bool:
     from airflow_hive_to_delta.core.errors import MissingError
 
@@ -386,5 +385,5 @@ def _redacted_record(record: Record) -> Record:
 
 
 def _redacted(result: Result) -> Result:
-    error = redacted_text(result["error"]) if result["error"] else None
-    return {**result, "error": error, "notes": [redacted_text(note) for note in result["notes"]]}
+    error = redact_credentials(result["error"]) if result["error"] else None
+    return {**result, "error": error, "notes": [redact_credentials(note) for note in result["notes"]]}

@@ -12,13 +12,13 @@ from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import XComNotFound
 
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest, LocalSpark
 from airflow_hive_to_delta.job.file_names import safe_name
 from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.identity import job_environment
 from airflow_hive_to_delta.operators.staging import RunFolder, address, check_root
 from airflow_hive_to_delta.operators.tables import Options, TableOrBatch, batch_of, label_of, options_dict, telling
-from airflow_hive_to_delta.report.outcomes import redacted_text
 
 if TYPE_CHECKING:
     import jinja2
@@ -100,7 +100,7 @@ class SparkJobOperator(BaseOperator):
         if self._killed:
             raise JobError(_KILLED, retryable=True)
         if "error" in result:
-            raise JobError(redacted_text(result["error"]), retryable=bool(result["retryable"]))
+            raise JobError(redact_credentials(result["error"]), retryable=bool(result["retryable"]))
         return result
 
     def on_kill(self) -> None:
@@ -115,7 +115,7 @@ class SparkJobOperator(BaseOperator):
         while not self._killed:
             status = self.engine.status(job)
             for line in status.log:
-                self.log.info("%s", redacted_text(line))
+                self.log.info("%s", redact_credentials(line))
             if status.state == "ended":
                 return status.whole_log
             time.sleep(self.engine.poll_seconds)
@@ -135,7 +135,7 @@ class SparkJobOperator(BaseOperator):
             place: Any = folder.file("logs", name)
             with whole_log.open(errors="replace") as lines, place.open("w") as kept:
                 for line in lines:
-                    kept.write(_without(secrets, redacted_text(line)))
+                    kept.write(_without(secrets, redact_credentials(line)))
         except Exception as error:
             # What the job has done counts more than what it said.
             self.log.warning("The whole log of the job could not be kept under %s: %s", self.staging, error)

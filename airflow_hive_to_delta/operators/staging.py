@@ -11,8 +11,8 @@ from urllib.parse import quote
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.job.file_names import safe_name
-from airflow_hive_to_delta.report.outcomes import redacted_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -62,7 +62,7 @@ class RunFolder:
                 "done. Correct it, create its bucket or folder, or give this identity access"
             )
             permanent = isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError))
-            raise (AirflowFailException if permanent else AirflowException)(redacted_text(message)) from error
+            raise (AirflowFailException if permanent else AirflowException)(redact_credentials(message)) from error
 
 
 def address(path: ObjectStoragePath) -> str:
