@@ -233,7 +233,8 @@ def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None)
     if status == "not_run":
         return "Fix the step that failed before it and clear that step: this table then runs too."
     if status == "refused":
-        return "The table is as it was. Change what the reason names, or exclude the table from the run."
+        # No task of its own is red: it was left out before there was one.
+        return "The table is as it was. Change what the reason names and start a new run, or exclude the table."
     if status != "failed":
         return ""
     if error and "List the files again" in error:

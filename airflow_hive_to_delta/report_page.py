@@ -114,7 +114,8 @@ def _headline(report: Mapping[str, Any]) -> Iterator[str]:
     yield f'<p class="verdict {"bad" if failed or not total else "good"}">{verdict}</p>\n'
     if empty := report["totals"]["empty"]:
         what = "One of them has" if empty == 1 else f"{empty:,} of them have"
-        yield f'<p class="verdict warning">{what} nothing at the location: an empty table, or a wrong location.</p>\n'
+        why = "an empty table, a wrong location, or partitions that the catalog lacks"
+        yield f'<p class="verdict warning">{what} no data file: {why}.</p>\n'
     if report["run"]:
         pairs = (f"<div><dt>{_label(n)}</dt><dd>{escape(str(v))}</dd></div>" for n, v in report["run"].items())
         yield f"<dl>{''.join(pairs)}</dl>\n"
@@ -135,7 +136,7 @@ def _cards(report: Mapping[str, Any]) -> Iterator[str]:
         ("Tables", f"{totals['tables']:,}", "found in this run", ""),
         (name, f"{sum(counts[status] for status in goals):,}", detail, "ok"),
         ("Failed", f"{failed:,}", "or did not run", "bad" if failed else ""),
-        *([("Empty", f"{totals['empty']:,}", "nothing at the location", "warning")] if totals["empty"] else []),
+        *([("Empty", f"{totals['empty']:,}", "no data file", "warning")] if totals["empty"] else []),
         *([("Files", _short(totals["files"]), f"{totals['files']:,}{copied}", "")] if measured else []),
         *([("Data", _bytes(totals["bytes"]), _count(totals["bytes"], "byte"), "")] if measured else []),
         *([("Rows", _short(totals["rows"]), rows, "")] if report["action"] in ("convert", "verify") else []),

@@ -283,7 +283,7 @@ def test_the_headline_fits_the_action(action: Any, statuses: list[Any], headline
         (TableOutcome.of_error("d.t", "odd"), "Fix what the error names"),
         (TableOutcome.of_error("d.t", ""), "Read the log"),
         (TableOutcome("d.t", "not_run"), "clear that step"),
-        (TableOutcome("d.t", "refused"), "as it was"),
+        (TableOutcome("d.t", "refused"), "as it was. Change what the reason names and start a new run"),
         (TableOutcome("d.t", "failed", advice="Ask Ann"), "^Ask Ann$"),
         (TableOutcome("d.t", "converted"), "^$"),
     ],
@@ -647,7 +647,9 @@ def test_a_table_with_nothing_at_its_location_stands_out(browser: Browser, page:
     browser.open(page)
     assert made["totals"]["empty"] == 1
     verdicts = browser.evaluate("[...document.querySelectorAll('.verdict')].map(verdict => verdict.innerText)")
-    assert verdicts[1] == "One of them has nothing at the location: an empty table, or a wrong location."
+    assert verdicts[1] == (
+        "One of them has no data file: an empty table, a wrong location, or partitions that the catalog lacks."
+    )
     assert browser.evaluate("document.querySelector('tr:has(.empty) th').innerText") == "d.empty"
     colour = "getComputedStyle(document.querySelector('{}')).color"
     shown = [browser.evaluate(colour.format(x)) for x in (".empty", ".verdict.warning", ".cards .warning strong")]
