@@ -41,6 +41,8 @@ PUBLIC_NAMES = {
     *("hive_to_delta_task_group", "hive_to_delta_sync_task_group", "Engine", "LocalSpark"),
     *("GlueSource", "CatalogSource", "FileListing", "Target", "Staging", "PerTable"),
 }
+#: Modules that pytest collects, which are for it alone to import.
+OF_TESTS = re.compile(r"(^|\.)(test_\w+|conftest)$")
 #: What Spark Connect does not have.
 JVM_NAMES = {"_jvm", "_jsc", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd"}
 #: The two doors to a JVM, each of which says plainly when there is none: Hadoop's file systems, and the id of the
@@ -57,7 +59,7 @@ LAYERS = (
     ("core/catalogs",),
     ("core/delta",),
     ("core/runner", "core/schema", "core/spark", "core/storage"),
-    ("core/readers",),
+    ("core/readers", "core/redaction"),
     ("core/models", "core/options", "core/results", "core/errors", "core/extras"),
 )
 

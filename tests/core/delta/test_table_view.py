@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_hive_to_delta.core.delta import table_view as table_module
+from airflow_hive_to_delta.core.delta import table_view
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView, view_of
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.models import TableInfo
@@ -67,7 +67,7 @@ def test_nothing_is_read_before_it_is_asked_for_and_then_once(
             calls.append(name)
             return super().__getattribute__(name)
 
-    monkeypatch.setattr(table_module, "storage_for", lambda *_: Counting())
+    monkeypatch.setattr(table_view, "storage_for", lambda *_: Counting())
     views = [DeltaTableView.for_path(spark, f"{root}{travel}") for travel in ("", "@v1", "@20240102000000000")]
     views.append(DeltaTableView.for_path(spark, str(root), timestamp="2024-01-01"))
     assert repr(views[0])
