@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,12 +73,13 @@ except MissingDependencyError as error:
 
 #: As on a worker that submits to a cluster: an engine that needs no Spark here, and answers as a cluster would.
 REMOTE_ENGINE = """
+from dataclasses import dataclass
 from airflow_hive_to_delta.engines import JobStatus
 
+@dataclass
 class Cluster:
-    poll_seconds = 0.01
+    poll_seconds: float = 0.01
     def submit(self, request, environment):
-        self.request = request
         return "1"
     def status(self, job):
         return JobStatus("ended")
@@ -90,6 +92,7 @@ class Cluster:
 """
 
 
+@pytest.mark.slow
 def test_a_worker_without_spark_discovers_lists_submits_and_reports(
     lake: Lake, airflow_home: Path, tmp_path: Path
 ) -> None:
@@ -105,10 +108,17 @@ hive_to_delta_task_group(
 )
 """,
         imports=REMOTE_ENGINE,
-    ).replace("from tests.support.airflow_runs import SharedSession\n", "")
-    (tmp_path / "dag.py").write_text(f"{source}\ndag.test()\n")
+    )
+    dag = airflow_home / "dags" / "worker_without_spark.py"
+    dag.write_text(source)
     libraries = tmp_path / "libraries"
     libraries.mkdir()
-    run_without(NO_SPARK, f"exec(open({str(tmp_path / 'dag.py')!r}).read())", libraries)
-    (report,) = staging.rglob("*.json")
-    assert "the cluster is full" in report.read_text()
+    imports = "from pathlib import Path\nfrom tests.support.airflow_runs import load_dag"
+    try:
+        run_without(NO_SPARK, f"{imports}\nload_dag(Path({str(dag)!r})).test()", libraries)
+    finally:
+        dag.unlink()
+    (report,) = staging.rglob("report.json")
+    (table,) = json.loads(report.read_text())["tables"]
+    assert table["status"] == "failed"
+    assert "the cluster is full" in table["error"], "it was discovered, listed and submitted"
