@@ -170,9 +170,9 @@ def check_locations(table: TableInfo, partitions: Sequence[PartitionLocation], o
     for partition in partitions:
         check_allowed(partition.location, options.allowed_roots)
     # What lies in a folder sorts directly after it, when both end in a slash.
-    ordered = sorted(partitions, key=lambda p: (*p.location.place[:2], p.location.path + "/"))
+    ordered = sorted(partitions, key=lambda p: (*p.location.store, p.location.path + "/"))
     for outer, inner in pairwise(ordered):
-        same = outer.location.place == inner.location.place
+        same = outer.location.canonical == inner.location.canonical
         if same or outer.location.holds(inner.location):
             raise PartitionError(
                 f"{table.qualified_name} has the partition {outer.name} at {outer.location} and the partition "

@@ -7,25 +7,23 @@ may be hidden. Only an explicit "not found" for that very table, or the caller's
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_hive_to_delta.core.catalogs.discovery import GlueDiscovery, UCDiscovery, from_glue, from_spark, is_absent
 from airflow_hive_to_delta.core.catalogs.partitions import glue_partition_locations, table_partitions
-from airflow_hive_to_delta.core.delta.snapshot import key_of, some
+from airflow_hive_to_delta.core.delta.log_files import some
 from airflow_hive_to_delta.core.errors import AccessDeniedError, MissingError, PermanentError
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import error_condition, sql_identifier
 from airflow_hive_to_delta.core.storage.aws import glue_client
 from airflow_hive_to_delta.core.storage.aws_errors import aws_call
-from airflow_hive_to_delta.core.storage.uri import Location
+from airflow_hive_to_delta.core.storage.uri import Location, canonical_uri, loose_uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
     from airflow_hive_to_delta.core.catalogs.registration import Target
     from airflow_hive_to_delta.core.models import TableInfo
@@ -34,13 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CatalogReferences:
-    """The locations of tables and partitions, as :func:`canonical_uri` spells them."""
+    """The locations of tables and partitions, as :func:`loose_uri` spells them."""
 
     locations: frozenset[str]
 
     def cover(self, file: Location) -> bool:
         """Whether a file lies at or under one of them."""
-        uri = canonical_uri(key_of(file))
+        uri = loose_uri(canonical_uri(file))
         cut = len(uri)
         while cut > 0 and uri[:cut] not in self.locations:
             cut = uri.rfind("/", 0, cut)
@@ -82,23 +80,7 @@ def find_catalog_references(
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         for found_there in pool.map(lambda table: _partition_locations(spark, table, anywhere), partitioned):
             locations += found_there
-    return CatalogReferences(
-        frozenset(canonical_uri(re.sub("^/", "file:///", location)).rstrip("/") for location in locations)
-    )
-
-
-def canonical_uri(key: str) -> str:
-    """One spelling for all spellings of a location: it may take two locations for one, but never one for two."""
-    for pattern, spelling in _SPELLINGS:
-        key = re.sub(pattern, spelling, key)
-    return key
-
-
-def canonical_uri_column(column: str) -> Column:
-    """The canonical URI of each key in a column, as :func:`canonical_uri` computes it for one."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return reduce(lambda text, spelling: F.regexp_replace(text, *spelling), _SPELLINGS, F.col(column))
+    return CatalogReferences(frozenset(loose_uri(location).rstrip("/") for location in locations))
 
 
 #: Tables whose partitions are asked for side by side.
@@ -106,17 +88,6 @@ _TABLES_AT_ONCE = 8
 #: Catalogs that answer "not found" for tables that are not there, and an error for those that the caller may not see.
 #: Others may say "not found" of both: Unity Catalog does not document which, and some REST catalogs do on purpose.
 _TELL_HIDDEN_FROM_GONE = frozenset({"spark_catalog", "hive_metastore"})
-#: Spellings beyond those that a key knows already.
-_SPELLINGS = (
-    (r"(?i)^s3[an]?://", "s3://"),
-    (r"(?i)^(hdfs|viewfs)://[^/]*", "hdfs://"),
-    (r"(?i)^abfss?://", "abfs://"),
-    (r"(?i)^wasbs?://", "wasb://"),
-    (r"(?i)^gs://", "gs://"),
-    (r"(?i)^dbfs:/+", "dbfs:///"),
-    (r"(?i)^file:/+", "file:///"),
-    (r"(?<!:)/{2,}", "/"),
-)
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ class _Registered(NamedTuple):
     is_managed: bool
 
     def is_delta_at(self, root: Location) -> bool:
-        return self.provider == "delta" and _same_place(self.location, root)
+        return self.provider == "delta" and _is_at(self.location, root)
 
 
 _SESSION_NAMES = re.compile(r"[A-Za-z0-9_]+")
@@ -240,9 +240,9 @@ def _given(*names: str | None) -> list[str]:
     return [name for name in names if name is not None]
 
 
-def _same_place(location: str, root: Location) -> bool:
+def _is_at(location: str, root: Location) -> bool:
     try:
-        return parse_location(location).place == root.place
+        return parse_location(location).canonical == root.canonical
     except PermanentError:  # no location at all, or one that no table of ours can have
         return False
 

@@ -115,13 +115,13 @@ def generate_delta_log(
     :param features: table features beyond those that the schema itself shows to be needed.
     """
     types = _partition_types(schema, partition_columns)
-    seen: set[tuple[str, str, str]] = set()
+    seen: set[Location] = set()
     adds = []
     for file in files:
-        place = parse_location(file.path, "file path").place
-        if place in seen:
+        location = parse_location(file.path, "file path").canonical
+        if location in seen:
             raise PermanentError(f"The file {file.path} is listed twice; a log entry holds a path once (rule 4)")
-        seen.add(place)
+        seen.add(location)
         if file.size:
             adds.append(build_add_action(file, table_location, types))
     info = commit_info(

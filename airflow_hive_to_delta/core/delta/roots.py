@@ -24,15 +24,15 @@ _FOLDERS_PER_BATCH = 1_000
 
 
 def folders_above(files: Iterable[Location]) -> list[Location]:
-    """Every folder that one of these files lies in, at any depth, each once; the root of a bucket is one too."""
-    found: dict[tuple[str, str, str], Location] = {}
+    """Every folder above these files, up to the root of their storage, each once."""
+    found: dict[Location, Location] = {}
     for file in files:
         folder = file
         while folder.path:
             folder = folder.parent
-            if folder.place in found:
+            if folder.canonical in found:
                 break
-            found[folder.place] = folder
+            found[folder.canonical] = folder
     return list(found.values())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
@@ -30,10 +30,15 @@ from airflow_hive_to_delta.core.errors import (
     TransientError,
 )
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.uri import Location, parse_location
+from airflow_hive_to_delta.core.storage.uri import (
+    Location,
+    canonical_log_uri_column,
+    decoded_path_column,
+    parse_location,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 
     from airflow_hive_to_delta.core.storage.log_storage import Storage
 
@@ -145,7 +150,7 @@ class Snapshot:
         return (
             actions.where(f"{column} IS NOT NULL")
             .select("version", f"{column}.*")
-            .withColumn("key", place_of(self.root)("path"))
+            .withColumn("key", canonical_log_uri_column("path", self.root))
         )
 
     @property
@@ -260,8 +265,8 @@ class Snapshot:
         said = (
             self._actions.where("add IS NOT NULL OR remove IS NOT NULL")
             .selectExpr(*_FILE_COLUMNS)
-            .withColumn("key", place_of(self.root)("path"))
-            .withColumn("spelling", _decoded("path"))
+            .withColumn("key", canonical_log_uri_column("path", self.root))
+            .withColumn("spelling", decoded_path_column("path"))
             .withColumn("vector", vector)
         )
         columns = [name for name in said.columns if name not in ("key", "spelling", "vector")]
@@ -297,59 +302,12 @@ def snapshot_of(spark: SparkSession, storage: Storage, root: Location, version: 
     return Snapshot(spark, storage, log_segment(storage, root, version))
 
 
-def place_of(root: Location) -> Callable[[str], Column]:
-    """Where a path of this table's log leads, as text that is equal for every spelling (rules 14 and 16)."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    scheme, authority, path = root.place
-
-    def place(column: str) -> Column:
-        decoded = _decoded(column)
-        absolute = _one_spelling(decoded)
-        return (
-            F.when(F.col(column).rlike(_SCHEME), absolute)
-            .when(F.col(column).startswith("/"), F.concat(F.lit(f"{scheme}://{authority}"), decoded))
-            .otherwise(F.concat(F.lit(f"{scheme}://{authority}{path}/"), decoded))
-        )
-
-    return place
-
-
-def place_of_listed(column: str = "path") -> Column:
-    """The same for a path as a listing has it, which is not encoded."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return _one_spelling(F.regexp_replace(F.col(column), "^/", "file:///"))
-
-
-def key_of(location: Location) -> str:
-    """The same for one place."""
-    scheme, authority, path = location.place
-    return f"{scheme}://{authority}{path}"
-
-
-def _decoded(column: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    # A URI, not a form: a plus is a plus.
-    return F.url_decode(F.replace(F.col(column), F.lit("+"), F.lit("%2B")))
-
-
-def _one_spelling(uri: Column) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    uri = F.regexp_replace(F.regexp_replace(uri, "^s3[an]://", "s3://"), "^file:/+", "file:///")
-    # Hadoop leaves an authority that is empty out.
-    return F.regexp_replace(uri, "^([A-Za-z][A-Za-z0-9+.-]*):/(?!/)", "$1:///")
-
-
 #: In what Spark says of a file that is there and is not what it should be, or is not there.
 _DAMAGED = re.compile(
     r"is not a Parquet file|can not read class|could not read page|corrupt|CANNOT_READ_FILE_FOOTER|MALFORMED_RECORD"
     r"|FILE_NOT_EXIST|FileNotFoundException",
     re.IGNORECASE,
 )
-_SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:"
 _STRINGS = "map<string,string>"
 _VECTOR = "struct<storageType:string,pathOrInlineDv:string,offset:int,sizeInBytes:int,cardinality:bigint>"
 _ROW_IDS = "baseRowId:bigint,defaultRowCommitVersion:bigint"

@@ -164,7 +164,7 @@ def _plan_of(records: Records, found: dict[str, Any]) -> Plan:
     folder = records.root.child(ROLLED_BACK).child(name)
     version, lost, first = found.get("version"), found.get("lost_versions"), found.get("first_txn_id")
     checks = {
-        "moved_to": given.place == folder.place and _NAME.fullmatch(name) is not None,
+        "moved_to": given.canonical == folder.canonical and _NAME.fullmatch(name) is not None,
         "version": _is_version(version),
         "first_txn_id": first is None or isinstance(first, str),
         "lost_versions": isinstance(lost, list) and all(map(_is_version, lost)),

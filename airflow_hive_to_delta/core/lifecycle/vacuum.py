@@ -15,12 +15,10 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hive_to_delta.core.catalogs.references import (
-    canonical_uri,
-    canonical_uri_column,
     find_catalog_references,
 )
 from airflow_hive_to_delta.core.delta.roots import delta_roots, folders_above
-from airflow_hive_to_delta.core.delta.snapshot import Snapshot, key_of, log_segment, snapshot_of, some
+from airflow_hive_to_delta.core.delta.snapshot import Snapshot, log_segment, snapshot_of, some
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView, view_of
 from airflow_hive_to_delta.core.delta.writable import check_vacuum
 from airflow_hive_to_delta.core.errors import (
@@ -37,7 +35,14 @@ from airflow_hive_to_delta.core.results import VacuumResult
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.storage.existence import with_presence
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
-from airflow_hive_to_delta.core.storage.uri import Location, check_allowed, parse_location
+from airflow_hive_to_delta.core.storage.uri import (
+    Location,
+    canonical_uri,
+    check_allowed,
+    loose_uri,
+    loose_uri_column,
+    parse_location,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -264,10 +269,10 @@ def _removed_before(
 def _external(snapshot: Snapshot) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    root = f"{canonical_uri(key_of(snapshot.root))}/"
+    root = f"{loose_uri(canonical_uri(snapshot.root))}/"
     ledger = ledger_of(snapshot)
     written = ledger.files().select("key", "hive", "hive_time", "hive_size")
-    live = snapshot.files.select("key", canonical_uri_column("key").alias("place")).withColumn("is_live", F.lit(True))
+    live = snapshot.files.select("key", loose_uri_column("key").alias("loose_uri")).withColumn("is_live", F.lit(True))
     said = snapshot.removed.select("key", "path", "deletion_timestamp", "size")
     versions = sorted(snapshot.segment.times)
     if versions:
@@ -293,24 +298,24 @@ def _external(snapshot: Snapshot) -> DataFrame:
         .join(live, "key", "left_anti")
         .select("key", F.lit(oldest).cast("bigint").alias("removed_at"), F.col("hive_size").alias("size"))
     )
-    places = live.select("place", "is_live").distinct()
+    live_uris = live.select("loose_uri", "is_live").distinct()
     return (
         removed.union(forgotten)
-        .withColumn("place", canonical_uri_column("key"))
-        .where(~F.col("place").startswith(root))
-        .join(places, "place", "left")
+        .withColumn("loose_uri", loose_uri_column("key"))
+        .where(~F.col("loose_uri").startswith(root))
+        .join(live_uris, "loose_uri", "left")
         .join(written.drop("hive_size"), "key", "left")
         .orderBy("key")
     )
 
 
 def _location(key: str) -> Location | None:
-    """The place of a key; None when it is spelt so that it may lead elsewhere."""
+    """The location of a key; None when it is spelt so that it may lead elsewhere."""
     try:
         location = parse_location(key)
     except PermanentError:
         return None
-    return location if key_of(location) == key else None
+    return location if canonical_uri(location) == key else None
 
 
 def _is_allowed(location: Location, options: ConversionOptions) -> bool:
@@ -335,7 +340,7 @@ def _outside_delta_tables(
 
     folders = folders_above(file for file, _ in files)
     try:
-        roots = {root.place for root in delta_roots(folders, spark, options, may_be_unknown=is_above_allowed)}
+        roots = {root.canonical for root in delta_roots(folders, spark, options, may_be_unknown=is_above_allowed)}
     except AccessDeniedError as error:
         raise AccessDeniedError(
             f"Whether a folder above the files to be deleted is another Delta table cannot be told: {error}. Nothing "
@@ -344,7 +349,7 @@ def _outside_delta_tables(
         ) from error
     if not roots:
         return list(files)
-    return [(file, known) for file, known in files if not any(f.place in roots for f in folders_above([file]))]
+    return [(file, known) for file, known in files if not any(f.canonical in roots for f in folders_above([file]))]
 
 
 def _source(snapshot: Snapshot, given: TableInfo | None, options: ConversionOptions) -> TableInfo:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_hive_to_delta.core.errors import PartitionError, PermanentError
 from airflow_hive_to_delta.core.listing.base import DatedListing
 from airflow_hive_to_delta.core.listing.locations import (
+    assign_locations,
     check_missing,
     data_files,
-    may_be_under,
-    places_of,
-    with_places,
+    has_common_prefix,
+    table_locations,
 )
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location
+from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, absolute_uri_column, parse_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -84,21 +84,21 @@ class InventoryListing(DatedListing):
         return self._listed_at
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
-        places = places_of(spark, table, options, self.glue_database, self.region)
-        if not places:
+        locations = table_locations(spark, table, options, self.glue_database, self.region)
+        if not locations:
             return spark.createDataFrame([], FILES_SCHEMA)
-        placed = with_places(self.files.where(may_be_under(places)), places)
+        assigned = assign_locations(self.files.where(has_common_prefix(locations)), locations)
         if not options.allow_missing_partitions:
             with spark_call(f"Looking for the files of {table.qualified_name} in the inventory"):
-                there = {row[0] for row in placed.select("place").distinct().collect()}
-            missing = [place for number, place in enumerate(places) if number not in there]
+                present = {row[0] for row in assigned.select("location_index").distinct().collect()}
+            missing = [location for index, location in enumerate(locations) if index not in present]
             if missing and missing[0].values is None:
                 raise PartitionError(
                     f"The inventory has no file under {missing[0].location}, the root of {table.qualified_name}. Take "
                     "one that covers it, or pass ConversionOptions(allow_missing_partitions=True) if the table is empty"
                 )
             check_missing(table, missing, options)
-        return data_files(placed)
+        return data_files(assigned)
 
 
 def check_files_df(files_df: DataFrame) -> DataFrame:
@@ -127,9 +127,7 @@ def check_files_df(files_df: DataFrame) -> DataFrame:
             "file_path (string), size (an integer type) and optionally last_modified (timestamp, or bigint in ms)"
         )
     path, size = F.col("file_path"), F.col("size").cast("bigint")
-    # One spelling, `scheme://authority/path`, for everything that follows.
-    spelt = F.regexp_replace(path, r"^(?:file:(?://(?:localhost)?)?)?/", "file:///")
-    spelt = F.regexp_replace(spelt, r"^([a-z][a-z0-9+.-]*):/(?!/)", "$1:///")
+    uri = absolute_uri_column(path)
     bad_path = F.format_string("file_path is %s, expected an absolute path or a URI such as s3://bucket/file", path)
     bad_size = F.format_string("The size of %s is null, expected its bytes", path)
     if "last_modified" not in types:
@@ -141,7 +139,7 @@ def check_files_df(files_df: DataFrame) -> DataFrame:
     else:
         modified = F.col("last_modified")
     return files_df.select(
-        F.when(spelt.rlike(r"^[a-z][a-z0-9+.-]*://"), spelt).otherwise(F.raise_error(bad_path)).alias("path"),
+        F.when(uri.rlike(r"^[a-z][a-z0-9+.-]*://"), uri).otherwise(F.raise_error(bad_path)).alias("path"),
         F.coalesce(size, F.raise_error(bad_size).cast("bigint")).alias("size"),
         modified.cast("bigint").alias("modification_time"),
         F.lit(None).cast("map<string,string>").alias("partition_values"),

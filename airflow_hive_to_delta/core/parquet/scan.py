@@ -33,7 +33,7 @@ from airflow_hive_to_delta.core.parquet.statistics import (
 from airflow_hive_to_delta.core.schema.merge import Evidence
 from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_spark
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.uri import Location, parse_location
+from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -82,7 +82,7 @@ class FilePlacer:
             return None
         row["add_path"] = placed.add_path
         row["partition_values"] = json.dumps(placed.partition_values or {})
-        row["key"] = str(_place(file["path"]))
+        row["key"] = canonical_uri(placed.location)
         row["folder_keys"] = json.dumps(placed.folder_keys) if placed.folder_keys else None
         return row
 
@@ -153,7 +153,7 @@ class ScanSummariser:
         for batch in batches:
             rows = [
                 {
-                    "key": str(_place(unquote(file["file_path"]))),
+                    "key": canonical_uri(parse_location(unquote(file["file_path"]))),
                     "scanned_size": file["size"],
                     "scanned_time": file["modified"],
                     "scanned_rows": file["rows"],
@@ -268,10 +268,6 @@ def _batches(frame: DataFrame, batch_size: int) -> Iterator[list[str]]:
     paths = (row.path for row in frame.select("path").toLocalIterator())
     while batch := list(islice(paths, batch_size)):
         yield batch
-
-
-def _place(path: str) -> Location:
-    return Location(*parse_location(path).place)
 
 
 def _pruned(

@@ -17,7 +17,6 @@ from botocore.awsrequest import AWSResponse
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, S3Listing, UCDiscovery, convert
-from airflow_hive_to_delta.core.catalogs.references import canonical_uri, canonical_uri_column
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
     HiveToDeltaError,
@@ -500,21 +499,6 @@ def test_a_table_of_the_sessions_catalog(spark: SparkSession, database: str, tmp
     spark.sql(f"DROP TABLE {database}.u")
     spark.sql(f"DROP TABLE {database}.t")
     assert vacuum_external_files(spark, str(root), dry_run=False).deleted_files == [f"file://{file}"]
-
-
-def test_a_canonical_uri_is_the_same_in_python_and_on_spark(spark: SparkSession) -> None:
-    spellings = [
-        ["s3://b/x/y", "S3a://b/x/y", "s3n://b//x///y"],
-        ["hdfs://nn:8020/x", "hdfs:///x", "ViewFS://c/x"],
-        ["file:/x/y", "file:///x/y", "FILE:////x//y"],
-        ["abfss://c@a/x", "abfs://c@a/x"],
-    ]
-    for same in spellings:
-        found = (
-            spark.createDataFrame([(key,) for key in same], "key string").select(canonical_uri_column("key")).collect()
-        )
-        assert {row[0] for row in found} == {canonical_uri(key) for key in same}
-        assert len(set(map(canonical_uri, same))) == 1
 
 
 # --- logs that are not whole -------------------------------------------------------------------------------------
