@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_hive_to_delta.core.delta.action_schemas import WRITTEN_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import action_line
 from airflow_hive_to_delta.core.delta.log import commit_path, log_folder
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.storage.log_storage import Storage
@@ -45,55 +47,7 @@ def write_checkpoint(storage: Storage, root: Location, version: int) -> None:
 
 
 _ROWS_PER_BATCH = 20_000
-_STRINGS = pa.map_(pa.string(), pa.string())
-
-# Every field may be null: each row holds one action, and readers fill in what they do not find.
-_SCHEMA = pa.schema(
-    {
-        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
-        "add": pa.struct(
-            {
-                "path": pa.string(),
-                "partitionValues": _STRINGS,
-                "size": pa.int64(),
-                "modificationTime": pa.int64(),
-                "dataChange": pa.bool_(),
-                "stats": pa.string(),
-                "tags": _STRINGS,
-            }
-        ),
-        "remove": pa.struct(
-            {
-                "path": pa.string(),
-                "deletionTimestamp": pa.int64(),
-                "dataChange": pa.bool_(),
-                "extendedFileMetadata": pa.bool_(),
-                "partitionValues": _STRINGS,
-                "size": pa.int64(),
-            }
-        ),
-        "metaData": pa.struct(
-            {
-                "id": pa.string(),
-                "name": pa.string(),
-                "description": pa.string(),
-                "format": pa.struct({"provider": pa.string(), "options": _STRINGS}),
-                "schemaString": pa.string(),
-                "partitionColumns": pa.list_(pa.string()),
-                "configuration": _STRINGS,
-                "createdTime": pa.int64(),
-            }
-        ),
-        "protocol": pa.struct(
-            {
-                "minReaderVersion": pa.int32(),
-                "minWriterVersion": pa.int32(),
-                "readerFeatures": pa.list_(pa.string()),
-                "writerFeatures": pa.list_(pa.string()),
-            }
-        ),
-    }
-)
+_SCHEMA = arrow_schema(WRITTEN_ACTIONS_SCHEMA)
 _KEPT = {"txn", "add", "metaData", "protocol"}
 _FIELDS = {field.name: {part.name for part in field.type} for field in _SCHEMA}
 

@@ -48,7 +48,7 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ParquetFileInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.schema.partition_values import is_partition_type, normalise, values_from_path
+from airflow_hive_to_delta.core.schema.partition_values import is_partition_type, stored_values
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, add_path, parse_location
 
 if TYPE_CHECKING:
@@ -90,12 +90,10 @@ def build_add_action(
     """
     root = parse_location(table_location, "table location")
     file = parse_location(file_info.path, "file path")
-    values: Mapping[str, str | None] | None = file_info.partition_values
-    types = dict.fromkeys(values or (), "string") if partition_types is None else partition_types
-    if values is None:
-        folders = root.relative(file) if root.holds(file) else file.path
-        values = values_from_path(file_info.path, folders, list(types)) if types else {}
-    stored = normalise(values, types, timezone, file_info.path)
+    given = file_info.partition_values
+    types = dict.fromkeys(given or (), "string") if partition_types is None else partition_types
+    below = root.relative(file) if root.holds(file) else file.path
+    stored = stored_values(given, below, types, timezone, file_info.path)
     return add_action(add_path(file, root), stored, file_info.size, file_info.modification_time, stats)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
+from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import Metadata, metadata_of
 from airflow_hive_to_delta.core.delta.log_files import commit_path, is_ours, log_folder
 from airflow_hive_to_delta.core.delta.log_files import some as some
@@ -143,7 +144,7 @@ class Snapshot:
         """The actions of these entries, a column each, with their ``version``; ``commitInfo`` is text."""
         paths = [str(commit_path(self.root, version)) for version in versions]
         version = "cast(substr(_metadata.file_name, 1, 20) as bigint) AS version"
-        return log_reader(self.spark).schema(_ACTIONS).json(paths).selectExpr("*", version)
+        return log_reader(self.spark).schema(READ_ACTIONS_SCHEMA).json(paths).selectExpr("*", version)
 
     def placed(self, actions: DataFrame, column: str) -> DataFrame:
         """The file actions in a column (``add`` or ``remove``), each with the ``key`` of its file."""
@@ -220,7 +221,7 @@ class Snapshot:
         names = self.segment.checkpoint
         with spark_call(f"Reading the checkpoint {self.segment.checkpoint_version} of {self.root}"):
             if names[0].endswith(".json"):
-                manifest = log_reader(self.spark).schema(_ACTIONS).json(str(folder.child(names[0])))
+                manifest = log_reader(self.spark).schema(READ_ACTIONS_SCHEMA).json(str(folder.child(names[0])))
             else:
                 manifest = self._parquet([str(folder.child(name)) for name in names])
             found = manifest.where("sidecar IS NOT NULL").select("sidecar.path").collect()
@@ -230,13 +231,13 @@ class Snapshot:
         return rows.drop("commitInfo").selectExpr("*", version)
 
     def _parquet(self, paths: list[str]) -> DataFrame:
-        """Files of a checkpoint in the form of ``_ACTIONS``; statistics kept as columns become text again."""
+        """Files of a checkpoint in READ_ACTIONS_SCHEMA. Statistics that are kept as columns become JSON text again."""
         from pyspark.sql.types import StructType
 
         own = {column.name: column.dataType for column in log_reader(self.spark).parquet(*paths[:1]).schema}
         add = own.get("add")
         parsed = [column for column in add if column.name == "stats_parsed"] if isinstance(add, StructType) else []
-        schema = StructType.fromDDL(_ACTIONS)
+        schema = StructType.fromDDL(READ_ACTIONS_SCHEMA)
         assert isinstance(schema, StructType)
         if not parsed:
             return log_reader(self.spark).schema(schema).parquet(*paths)
@@ -307,20 +308,6 @@ _DAMAGED = re.compile(
     r"is not a Parquet file|can not read class|could not read page|corrupt|CANNOT_READ_FILE_FOOTER|MALFORMED_RECORD"
     r"|FILE_NOT_EXIST|FileNotFoundException",
     re.IGNORECASE,
-)
-_STRINGS = "map<string,string>"
-_VECTOR = "struct<storageType:string,pathOrInlineDv:string,offset:int,sizeInBytes:int,cardinality:bigint>"
-_ROW_IDS = "baseRowId:bigint,defaultRowCommitVersion:bigint"
-_ACTIONS = (
-    f"add struct<path:string,partitionValues:{_STRINGS},size:bigint,modificationTime:bigint,dataChange:boolean,"
-    f"stats:string,tags:{_STRINGS},deletionVector:{_VECTOR},{_ROW_IDS}>, "
-    "remove struct<path:string,deletionTimestamp:bigint,dataChange:boolean,extendedFileMetadata:boolean,"
-    f"partitionValues:{_STRINGS},size:bigint,deletionVector:{_VECTOR},{_ROW_IDS}>, "
-    f"metaData struct<id:string,name:string,description:string,format:struct<provider:string,options:{_STRINGS}>,"
-    f"schemaString:string,partitionColumns:array<string>,configuration:{_STRINGS},createdTime:bigint>, "
-    "protocol struct<minReaderVersion:int,minWriterVersion:int,readerFeatures:array<string>,"
-    "writerFeatures:array<string>>, txn struct<appId:string,version:bigint,lastUpdated:bigint>, "
-    "sidecar struct<path:string,sizeInBytes:bigint,modificationTime:bigint>, commitInfo string"
 )
 _FILE_COLUMNS = (
     "version",

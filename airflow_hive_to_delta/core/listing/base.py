@@ -22,7 +22,7 @@ import pyarrow as pa
 from airflow_hive_to_delta.core.delta.log import latest_version
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.core.listing.locations import (
-    ARROW_FILES,
+    FILES_ARROW_SCHEMA,
     map_pairs,
 )
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, TableInfo
@@ -82,13 +82,13 @@ def files_as_df(spark: SparkSession, listing: Listing, table: TableInfo, options
     """The files of a table as a DataFrame in FILES_SCHEMA, from any listing."""
     if isinstance(listing, DataFrameListing):
         return listing.list_files_df(spark, table, options)
-    columns: dict[str, list[Any]] = {name: [] for name in ARROW_FILES.names}
+    columns: dict[str, list[Any]] = {name: [] for name in FILES_ARROW_SCHEMA.names}
     for file in listing.list_files(spark, table):
         columns["path"].append(file.path)
         columns["size"].append(file.size)
         columns["modification_time"].append(file.modification_time)
         columns["partition_values"].append(map_pairs(file.partition_values))
-    return files_from_arrow(spark, pa.table(columns, schema=ARROW_FILES))
+    return files_from_arrow(spark, pa.table(columns, schema=FILES_ARROW_SCHEMA))
 
 
 def files_from_arrow(spark: SparkSession, files: pa.Table) -> DataFrame:

@@ -14,6 +14,7 @@ from airflow_hive_to_delta.core.catalogs.partitions import table_partitions
 from airflow_hive_to_delta.core.errors import PartitionError
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.storage.uri import (
     Location,
     LocationIndex,
@@ -28,15 +29,9 @@ if TYPE_CHECKING:
 
 #: Names that no Hadoop file system can address.
 UNREADABLE_NAMES = frozenset({"", ".", ".."})
-#: FILES_SCHEMA, as pyarrow says it.
-ARROW_FILES = pa.schema(
-    [
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("modification_time", pa.int64()),
-        ("partition_values", pa.map_(pa.string(), pa.string())),
-    ]
-)
+FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
+_ASSIGNED_SCHEMA = f"{FILES_SCHEMA}, location_index int, is_data boolean"
+_ASSIGNED_ARROW_SCHEMA = arrow_schema(_ASSIGNED_SCHEMA)
 
 
 class TableLocation(NamedTuple):
@@ -100,14 +95,14 @@ def is_data_file(relative_path: str, size: int) -> bool:
 
 
 def files_batch(files: list[tuple[str, int, int]], values: dict[str, str | None] | None) -> pa.RecordBatch:
-    """The files of one partition, in the form of ARROW_FILES.
+    """The files of one partition, in the form of FILES_ARROW_SCHEMA.
 
     :param files: path, size and modification time of each.
     :param values: the partition's values; None: the paths say them.
     """
     columns: list[Sequence[Any]] = [*zip(*files, strict=True), [map_pairs(values)] * len(files)]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, ARROW_FILES, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_FILES)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, FILES_ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=FILES_ARROW_SCHEMA)
 
 
 def map_pairs(values: dict[str, str | None] | None) -> list[tuple[str, str | None]] | None:
@@ -136,22 +131,21 @@ def assign_locations(files: DataFrame, locations: Sequence[TableLocation]) -> Da
                     assigned.append(found[0])
                     is_data.append(is_data_file(found[1], size))
             taken = batch.take(pa.array(rows, pa.int64()))
-            yield pa.RecordBatch.from_arrays(
-                [
-                    *(taken[field.name].cast(field.type) for field in list(ARROW_FILES)[:3]),
-                    pa.array([values[number] for number in assigned], ARROW_FILES.field("partition_values").type),
-                    pa.array(assigned, pa.int32()),
-                    pa.array(is_data, pa.bool_()),
-                ],
-                names=[*ARROW_FILES.names, "location_index", "is_data"],
-            )
+            arrays = [
+                *(taken[name] for name in ("path", "size", "modification_time")),
+                pa.array([values[number] for number in assigned], FILES_ARROW_SCHEMA.field("partition_values").type),
+                pa.array(assigned),
+                pa.array(is_data),
+            ]
+            columns = zip(arrays, _ASSIGNED_ARROW_SCHEMA.types, strict=True)
+            yield pa.RecordBatch.from_arrays([a.cast(t) for a, t in columns], schema=_ASSIGNED_ARROW_SCHEMA)
 
-    return files.mapInArrow(assign, f"{FILES_SCHEMA}, location_index int, is_data boolean")
+    return files.mapInArrow(assign, _ASSIGNED_SCHEMA)
 
 
 def data_files(assigned: DataFrame) -> DataFrame:
     """The data files, in FILES_SCHEMA, of a DataFrame that :func:`assign_locations` made."""
-    return assigned.where("is_data").select(*ARROW_FILES.names)
+    return assigned.where("is_data").select(*FILES_ARROW_SCHEMA.names)
 
 
 def has_common_prefix(locations: Sequence[TableLocation]) -> Column:

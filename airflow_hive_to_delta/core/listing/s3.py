@@ -15,7 +15,7 @@ from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
 from airflow_hive_to_delta.core.listing.base import DataFrameListing, files_from_arrow
 from airflow_hive_to_delta.core.listing.inventory import check_files_df as check_files_df
 from airflow_hive_to_delta.core.listing.locations import (
-    ARROW_FILES,
+    FILES_ARROW_SCHEMA,
     UNREADABLE_NAMES,
     TableLocation,
     check_missing,
@@ -45,16 +45,21 @@ class S3Listing(DataFrameListing):
         self.max_workers = min(max_workers, aws.MAX_CONNECTIONS)
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
-        return files_from_arrow(spark, pa.Table.from_batches(self.list_batches(table, options, spark), ARROW_FILES))
+        return files_from_arrow(
+            spark, pa.Table.from_batches(self.list_batches(table, options, spark), FILES_ARROW_SCHEMA)
+        )
 
     def list_batches(
         self, table: TableInfo, options: ConversionOptions, spark: SparkSession | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The files in the form of ARROW_FILES, as they are found, in no order; a few pages of them are held at a time.
+        """The files of a table in FILES_ARROW_SCHEMA, as they are found, in no order.
 
-        The list is whole when the iterator has ended: a partition that is missing is an error only then.
+        A few pages of them are held at a time.         The list is complete when the iterator has ended, and only
+        then a missing partition is an error.
 
         :param spark: needed for tables whose partitions the session's catalog knows.
+        :raises PartitionError: a partition has nothing at its location, and the options do not allow that.
+        :raises PermanentError: a location is not on S3, or a key cannot be addressed by a Hadoop file system.
         """
         locations = table_locations(spark, table, options, self.glue_database, self.region, self.max_workers)
         for found in locations:

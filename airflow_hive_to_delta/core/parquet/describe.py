@@ -19,6 +19,7 @@ from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError
 from airflow_hive_to_delta.core.parquet import scan
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, check_folder_keys, error_row
 from airflow_hive_to_delta.core.parquet.footers import FooterReader
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema
 from airflow_hive_to_delta.core.spark.errors import spark_call
 
@@ -36,24 +37,11 @@ SCHEMA_BATCH_SIZE = "spark.databricks.delta.import.batchSize.schemaInference"
 _FILES_PER_TASK = 2_500
 _FILES_PER_SCAN = 10_000
 
-_TOTALS = pa.schema(
-    [
-        ("files", pa.int64()),
-        ("bytes", pa.int64()),
-        ("absolute", pa.int64()),
-        ("layout", pa.string()),
-        ("file_schema", pa.string()),
-        ("evidence", pa.string()),
-        ("errors", pa.int64()),
-        ("error", pa.string()),
-        ("error_kind", pa.string()),
-        ("retryable", pa.bool_()),
-    ]
-)
 _TOTALS_SCHEMA = (
     "files bigint, bytes bigint, absolute bigint, layout string, file_schema string, evidence string, "
     "errors bigint, error string, error_kind string, retryable boolean"
 )
+_TOTALS_ARROW_SCHEMA = arrow_schema(_TOTALS_SCHEMA)
 
 
 @dataclass
@@ -112,9 +100,9 @@ def describe_files(
             folders = _files_by_folder(listed)
         check_no_delta_table_within(root, folders, spark, options)
         tasks = max(-(-sum(folders.values()) // batch_size), 1)
-        describe = scan.FilePlacer if scanned else FooterReader
-        placed = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
-        with persisted(placed) as frame:
+        describe = scan.PathReader if scanned else FooterReader
+        rows = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
+        with persisted(rows) as frame:
             with spark_call(f"Describing the files of {root}"):
                 described = _totalled(frame, scanned=scanned)
             if scanned and described.file_count:
@@ -140,10 +128,10 @@ class EvidenceMerger:
                     row |= {"errors": row["files"], **error_row(error)}
                     continue
                 evidence = mine if evidence is None else evidence.merge(mine)
-            yield pa.RecordBatch.from_pylist(rows, schema=_TOTALS)
+            yield pa.RecordBatch.from_pylist(rows, schema=_TOTALS_ARROW_SCHEMA)
         if evidence is not None:
             last = {"files": 0, "bytes": 0, "absolute": 0, "errors": 0, "evidence": evidence.to_json()}
-            yield pa.RecordBatch.from_pylist([last], schema=_TOTALS)
+            yield pa.RecordBatch.from_pylist([last], schema=_TOTALS_ARROW_SCHEMA)
 
 
 def _files_by_folder(files: DataFrame) -> dict[str, int]:

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
-from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_ARROW, Placer, check_folder_keys, error_row
+from airflow_hive_to_delta.core.parquet.add_actions import (
+    DESCRIBED_ARROW_SCHEMA,
+    FileLocator,
+    check_folder_keys,
+    error_row,
+    placement_row,
+)
 from airflow_hive_to_delta.core.parquet.footer_thrift import (
     ChunkStatistics,
     EncryptedColumnError,
@@ -65,34 +71,33 @@ class FooterReader:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         root = parse_location(self.root)
-        placer = Placer(root, self.partition_types, self.options)
+        locator = FileLocator(root, self.partition_types, self.options)
         remote = root.scheme != "file"
-        told: set[str] = set()
+        layouts_sent: set[str] = set()
         with ThreadPoolExecutor(self.options.footer_threads if remote else 1) as pool:
             run: Callable[..., Iterator[dict[str, Any] | None]] = pool.map if remote else map
             for batch in batches:
                 for start in range(0, batch.num_rows, _OUTPUT_ROWS):
                     files = batch.slice(start, _OUTPUT_ROWS).to_pylist(maps_as_pydicts="strict")
-                    rows = [row for row in run(lambda file: self._read(file, placer), files) if row is not None]
-                    _tell_each_schema_once(rows, told)
-                    yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW)
+                    rows = [row for row in run(lambda file: self._read(file, locator), files) if row is not None]
+                    _send_each_schema_once(rows, layouts_sent)
+                    yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW_SCHEMA)
 
-    def _read(self, file: dict[str, Any], placer: Placer) -> dict[str, Any] | None:
+    def _read(self, file: dict[str, Any], locator: FileLocator) -> dict[str, Any] | None:
         path = file["path"]
         row = {"path": path, "size": file["size"], "modification_time": file["modification_time"]}
         try:
-            placed = placer.place(file)
-            if placed is None:
+            placement = locator.locate(file)
+            if placement is None:
                 return None
-            tail, modification_time = read_tail(placed.location, file["size"], self.options)
+            tail, modification_time = read_tail(placement.location, file["size"], self.options)
             part, layout, footer = parse_footer(tail, path, self._layouts)
             if not any(part is known for known, _ in self._layouts):
                 self._layouts = ((part, layout), *self._layouts[: _MOST_LAYOUTS - 1])
-            check_folder_keys(placed.folder_keys, layout.column_names, f"The file {path}", self.options)
+            check_folder_keys(placement.folder_keys, layout.column_names, f"The file {path}", self.options)
             if row["modification_time"] is None:
                 row["modification_time"] = modification_time
-            row["add_path"] = placed.add_path
-            row["partition_values"] = json.dumps(placed.partition_values or {})
+            row |= placement_row(placement)
             row["rows"] = count_rows(footer, path)
             row["layout"] = layout.name
             row["file_schema"] = layout.schema
@@ -106,14 +111,17 @@ class FooterReader:
         return row
 
 
-def _tell_each_schema_once(rows: list[dict[str, Any]], told: set[str]) -> None:
-    """Most files of a table have one schema, and its text is longer than all else that is known of a file."""
+def _send_each_schema_once(rows: list[dict[str, Any]], layouts_sent: set[str]) -> None:
+    """Leave out the text of every schema that an earlier row has; it is longer than all else that is known of a file.
+
+    :param layouts_sent: the layouts of the rows before these. Those of these rows are added.
+    """
     for row in rows:
         layout = row.get("layout")
-        if layout in told:
+        if layout in layouts_sent:
             row["file_schema"] = None
         elif layout is not None:
-            told.add(layout)
+            layouts_sent.add(layout)
 
 
 def parse_footer(

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, SchemaError
-from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_ARROW, Placer, error_row
+from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_ARROW_SCHEMA, FileLocator, error_row, placement_row
 from airflow_hive_to_delta.core.parquet.statistics import (
     LeafStatistics,
     TableLeaf,
@@ -30,6 +30,7 @@ from airflow_hive_to_delta.core.parquet.statistics import (
     string_bound,
     timestamp_bound,
 )
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.merge import Evidence
 from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_spark
 from airflow_hive_to_delta.core.spark.errors import spark_call
@@ -42,48 +43,40 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
 
 _SCANNED_SCHEMA = "key string, scanned_size bigint, scanned_time bigint, scanned_rows bigint, scanned_statistics string"
-_SCANNED_ARROW = pa.schema(
-    [
-        ("key", pa.string()),
-        ("scanned_size", pa.int64()),
-        ("scanned_time", pa.int64()),
-        ("scanned_rows", pa.int64()),
-        ("scanned_statistics", pa.string()),
-    ]
-)
-
-
+_SCANNED_ARROW_SCHEMA = arrow_schema(_SCANNED_SCHEMA)
 #: Spark reads every file into the table's own schema.
 _LAYOUT = "table"
 
 
 @dataclass
-class FilePlacer:
-    """The function for ``mapInArrow`` that finds each file's place in the table without opening it."""
+class PathReader:
+    """The function for ``mapInArrow`` that describes files (FILES_SCHEMA) by their paths, without opening them.
+
+    What only the files themselves can say is null in its result (DESCRIBED_SCHEMA).
+    """
 
     root: str
     partition_types: dict[str, str]
     options: ConversionOptions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        placer = Placer(parse_location(self.root), self.partition_types, self.options)
+        locator = FileLocator(parse_location(self.root), self.partition_types, self.options)
         for batch in batches:
             files = batch.to_pylist(maps_as_pydicts="strict")
-            rows = [row for row in (self._row(file, placer) for file in files) if row is not None]
-            yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW)
+            rows = [row for row in (self._describe(file, locator) for file in files) if row is not None]
+            yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW_SCHEMA)
 
-    def _row(self, file: dict[str, Any], placer: Placer) -> dict[str, Any] | None:
+    def _describe(self, file: dict[str, Any], locator: FileLocator) -> dict[str, Any] | None:
         row = {"path": file["path"], "size": file["size"], "modification_time": file["modification_time"]}
         try:
-            placed = placer.place(file)
+            placement = locator.locate(file)
         except HiveToDeltaError as error:
             return row | error_row(error)
-        if placed is None:
+        if placement is None:
             return None
-        row["add_path"] = placed.add_path
-        row["partition_values"] = json.dumps(placed.partition_values or {})
-        row["key"] = canonical_uri(placed.location)
-        row["folder_keys"] = json.dumps(placed.folder_keys) if placed.folder_keys else None
+        row |= placement_row(placement)
+        row["key"] = canonical_uri(placement.location)
+        row["folder_keys"] = json.dumps(placement.folder_keys) if placement.folder_keys else None
         return row
 
 
@@ -161,7 +154,7 @@ class ScanSummariser:
                 }
                 for file in batch.to_pylist()
             ]
-            yield pa.RecordBatch.from_pylist(rows, schema=_SCANNED_ARROW)
+            yield pa.RecordBatch.from_pylist(rows, schema=_SCANNED_ARROW_SCHEMA)
 
     def _leaves(self, file: dict[str, Any]) -> Iterator[LeafStatistics]:
         leaves = zip(self.types, file["lowest"], file["highest"], file["nans"], file["nulls"], strict=True)

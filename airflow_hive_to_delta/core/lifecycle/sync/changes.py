@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA
 from airflow_hive_to_delta.core.parquet.describe import persisted
-from airflow_hive_to_delta.core.parquet.scan import FilePlacer
+from airflow_hive_to_delta.core.parquet.scan import PathReader
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import sql_literal
 from airflow_hive_to_delta.core.storage.existence import with_presence
@@ -155,7 +155,7 @@ def differences(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    placed = files.mapInArrow(FilePlacer(str(snapshot.root), partition_types, options), DESCRIBED_SCHEMA)
+    placed = files.mapInArrow(PathReader(str(snapshot.root), partition_types, options), DESCRIBED_SCHEMA)
     with persisted(placed) as hives:
         doing = f"Comparing the files of {snapshot.root} with its log"
         with spark_call(doing):
