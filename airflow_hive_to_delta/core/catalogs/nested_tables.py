@@ -1,7 +1,7 @@
-"""Tables that lie inside another one: whoever lists the outer table's files finds those of the inner one, too.
+"""Tables that lie inside the location of another, so that a listing of the outer table finds their files too.
 
-The catalog may know the inner table (:func:`mark_nested_tables`, :func:`check_nested_tables`); a Delta table is known
-by its log (:func:`check_no_delta_table_within`).
+An inner table is found in the catalog (:func:`mark_nested_tables`, :func:`check_nested_tables`), or, if it is a Delta
+table, by its log (:func:`check_no_delta_table_within`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from airflow_hive_to_delta.core.storage.uri import Location, is_hidden, parse_lo
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Nested tables that one table carries the names of; of more it is known only that there are that many.
+#: The most nested tables that are kept with one table.
 _MOST_NESTED = 100
 
 
 def mark_nested_tables(tables: Sequence[TableInfo], others: Iterable[tuple[str, str]] = ()) -> None:
-    """Set ``nested_tables`` of each table, to what lies below its location among these tables and others.
+    """Set ``nested_tables`` of each table to those of these tables and others that lie inside its location.
 
-    :param others: the full name and the location of each further table.
+    :param others: the full name and the location of each other table.
     """
     outer = {table.qualified_name: table for table in tables}
     named = {**dict(others), **{name: table.location for name, table in outer.items()}}
@@ -50,11 +50,12 @@ def mark_nested_tables(tables: Sequence[TableInfo], others: Iterable[tuple[str, 
 
 
 def check_nested_tables(table: TableInfo, partitions: Sequence[Location] | None, options: ConversionOptions) -> None:
-    """Refuse a table when the catalog has another one where its files are looked for.
+    """Refuse a table if another table of the catalog lies in a folder that is listed for it.
 
-    A table at the very location of a partition is a second name for the partition's files, which stay its own.
+    A table at the location of a partition is allowed: it is a second name for the files of the partition.
 
-    :param partitions: the locations of its partitions; None: all that lies below its root is listed.
+    :param partitions: the locations of the table's partitions; None: everything under its root is listed.
+    :raises UnsupportedTableError: the message names the nested tables.
     """
     if not table.nested_tables or options.allow_nested_tables:
         return
@@ -75,19 +76,20 @@ def check_nested_tables(table: TableInfo, partitions: Sequence[Location] | None,
 def check_no_delta_table_within(
     root: Location, folders: Iterable[str], spark: SparkSession | None, options: ConversionOptions
 ) -> None:
-    """Refuse a table with files in a folder that belongs to another Delta table, by its log.
+    """Refuse a table with files in the folder of another Delta table, which is recognised by its log.
 
-    Below the root every folder above a file counts, outside only the file's own: what lies above that is no part of the
-    table. One request for each folder.
+    Below the root every folder above a file is checked, outside only the file's own, because those above it do not
+    belong to the table. There is one request for each folder.
 
     :param folders: the folders of the table's files, as URIs.
+    :raises UnsupportedTableError: the message names the folder.
     """
     found: dict[Location, Location] = {}
     for uri in folders:
         try:
             folder = without_default_host(parse_location(uri), root)
         except PermanentError:
-            continue  # refused where the file itself is looked at
+            continue  # its files are refused when they are described
         if not root.holds(folder):
             if folder.canonical != root.canonical and not folder.holds(root):
                 found[folder.canonical] = folder

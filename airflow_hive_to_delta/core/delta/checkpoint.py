@@ -1,7 +1,7 @@
-"""The checkpoint of a converted table: the first log entry once more, as Parquet, so that readers need not parse it.
+"""The checkpoint of a converted table: the actions of the first log entry as Parquet, which readers need not parse.
 
-A large table's first entry is hundreds of megabytes of JSON. The checkpoint is made from the committed entry, line by
-line, and can be made again at any time: nothing of it is ever overwritten (rule 39).
+The first entry of a large table is hundreds of megabytes of JSON. The checkpoint is made from the committed entry, line
+by line. It can be made at any time, and an existing one is not overwritten (rule 39).
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 def write_checkpoint(storage: Storage, root: Location, version: int) -> None:
     """Write the classic checkpoint of version 0, read it back, and point ``_last_checkpoint`` at it.
 
-    Safe to run again, and beside others that do the same: what is there already is checked and kept.
+    It can be called again, and by several processes at once: a checkpoint that exists already is checked and kept.
 
-    :raises PermanentError: a checkpoint is there that does not hold what the entry holds. Nothing points at it.
+    :raises PermanentError: a checkpoint exists that does not hold what the entry holds. ``_last_checkpoint`` is then
+        not written.
     """
     if version != 0:
         raise PermanentError(
@@ -53,7 +54,7 @@ _FIELDS = {field.name: {part.name for part in field.type} for field in _SCHEMA}
 
 
 def _actions(storage: Storage, entry: Location) -> Iterator[dict[str, Any]]:
-    """The rows of the checkpoint: every action of the entry but its commitInfo."""
+    """The rows of the checkpoint: every action of the entry except its ``commitInfo``."""
     with storage.open(entry) as lines:
         for line in lines:
             if not line.strip():
@@ -61,7 +62,7 @@ def _actions(storage: Storage, entry: Location) -> Iterator[dict[str, Any]]:
             ((kind, action),) = json.loads(line).items()
             if kind == "commitInfo":
                 continue
-            # Left out of the checkpoint, it would be lost to every reader that starts there.
+            # Readers that start at the checkpoint would not see what it leaves out.
             if kind not in _KEPT or not action.keys() <= _FIELDS[kind]:
                 unknown = kind if kind not in _KEPT else sorted(action.keys() - _FIELDS[kind])
                 raise PermanentError(f"{entry} holds {unknown}, which this package's checkpoints have no place for")
@@ -80,7 +81,7 @@ def _row(kind: str, action: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_parquet(actions: Iterator[dict[str, Any]], file: BinaryIO) -> tuple[int, int]:
-    """Write the actions in batches; how many rows and how many of them adds."""
+    """Write the actions in batches. Returns how many rows there are, and how many of them are adds."""
     rows = adds = 0
     with pq.ParquetWriter(file, _SCHEMA, compression="snappy") as writer:
         batch: list[dict[str, Any]] = []
@@ -97,7 +98,10 @@ def _write_parquet(actions: Iterator[dict[str, Any]], file: BinaryIO) -> tuple[i
 
 
 def _check(storage: Storage, path: Location, rows: int, adds: int) -> int:
-    """Read a checkpoint back from the storage, page by page, and return its size. Readers cannot do without it."""
+    """Read a checkpoint back from the storage and return its size.
+
+    :raises PermanentError: it cannot be read, or has other numbers of rows and adds.
+    """
     with tempfile.TemporaryFile() as copy, storage.open(path) as stored:
         while chunk := stored.read(1024 * 1024):
             copy.write(chunk)

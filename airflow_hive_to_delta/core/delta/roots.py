@@ -1,4 +1,4 @@
-"""Which folders are the root of a Delta table: one request for each folder, many at a time."""
+"""Finding out which folders are the root of a Delta table, with one request for each folder."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from airflow_hive_to_delta.core.options import ConversionOptions
 
-#: Folders asked for side by side.
+#: Folders that are looked at in parallel.
 _WORKERS = 32
-#: Folders whose answers are waited for together.
+#: Folders that are queued at a time.
 _FOLDERS_PER_BATCH = 1_000
 
 
@@ -43,10 +43,10 @@ def delta_roots(
     *,
     may_be_unknown: Callable[[Location], bool] = lambda _: False,
 ) -> Iterator[Location]:
-    """Those of the folders that hold a Delta log.
+    """The folders among these that hold a Delta log.
 
-    :param may_be_unknown: folders that are passed over when they cannot be listed, for want of rights for example.
-    :raises AccessDeniedError: another folder may not be listed: denied is not absent (rule 54).
+    :param may_be_unknown: says of a folder that cannot be listed, for want of rights for example, whether to ignore it.
+    :raises AccessDeniedError: another folder may not be listed, so that a log in it would not be seen (rule 54).
     """
 
     def is_root(folder: Location) -> bool:

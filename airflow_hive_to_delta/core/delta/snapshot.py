@@ -1,8 +1,8 @@
-"""A table's log, replayed on Spark: its state at one version, its live files, what was removed, and its history.
+"""The state of a Delta table at one version, replayed from its log on Spark.
 
-Reads JSON entries and checkpoints, classic, in several parts and V2 with sidecars. Files stay DataFrames, so that a
-table of a million files fits; only what is small comes to the driver. Whatever cannot be read is an error: a log with
-a hole in it is never taken for a whole one.
+Entries in JSON and checkpoints of all kinds are read: classic, multi-part and V2 with sidecars. The files of the table
+are a DataFrame, because there can be millions of them; only what is small is collected on the driver. A part of the
+log that is missing or cannot be read is an error.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Commit:
     """One entry of the log."""
 
     version: int
-    #: Milliseconds since the epoch: what time travel by timestamp goes by.
+    #: The time that Delta uses for time travel, in milliseconds since the epoch.
     timestamp: int
     #: The entry's ``commitInfo``; empty when it has none.
     info: dict[str, Any]
 
     @property
     def ours(self) -> bool:
-        """Whether this package wrote it: a conversion or a sync."""
+        """Whether this package wrote the entry, in a conversion or a sync."""
         return is_ours(self.info)
 
     @property
@@ -68,7 +68,7 @@ class Commit:
 
 @dataclass
 class Snapshot:
-    """The state of a table at one version."""
+    """The state of a table at one version. Each part of it is read when it is first used, and then kept."""
 
     spark: SparkSession = field(repr=False)
     storage: Storage = field(repr=False)
@@ -84,9 +84,9 @@ class Snapshot:
         return self.segment.version
 
     def load(self) -> None:
-        """Read the protocol and the metadata now, instead of when they are first asked for.
+        """Read the protocol and the metadata now, so that a table that cannot be read fails here.
 
-        :raises UnsupportedTableError: the table asks its readers for more than this package knows.
+        :raises UnsupportedTableError: the table has a reader version or feature that this package does not know.
         """
         _ = self._replay
 
@@ -100,7 +100,7 @@ class Snapshot:
 
     @property
     def transactions(self) -> dict[str, int]:
-        """The latest version of each application (``txn``)."""
+        """The latest version of each application, by its id (``txn``)."""
         found: dict[str, int] = self._state["txn"]
         return found
 
@@ -108,8 +108,8 @@ class Snapshot:
     def files(self) -> DataFrame:
         """The live files.
 
-        ``key`` is the file's place, equal for every spelling of it, ``path`` as the log spells it; then
-        ``partition_values``, ``size``, ``modification_time``, ``stats``, ``rows``, ``deletion_vector``, ``tags``.
+        The columns are ``key``, the canonical URI of the file, ``path``, as the log has it, ``partition_values``,
+        ``size``, ``modification_time``, ``stats``, ``rows``, ``deletion_vector`` and ``tags``.
         """
         return (
             self._latest.where("is_add")
@@ -119,35 +119,43 @@ class Snapshot:
 
     @cached_property
     def removed(self) -> DataFrame:
-        """What was removed and has not expired from the log: ``key``, ``path``, ``deletion_timestamp``, ``size`` …"""
+        """The removed files that have not expired from the log.
+
+        The columns are ``key``, the canonical URI of the file, ``path``, as the log has it, ``partition_values``,
+        ``size``, ``deletion_vector``, ``deletion_timestamp`` and ``extended_file_metadata``.
+        """
         return self._latest.where("NOT is_add").drop("is_add", "stats", "modification_time", "tags")
 
     @cached_property
     def history(self) -> list[Commit]:
-        """The entries up to this version that are still there, the newest first."""
+        """The entries up to this version that still exist, the newest first."""
         versions = sorted(self.segment.times)
         found = {}
         if versions:
-            infos = self.entries(versions).where("commitInfo IS NOT NULL").select("version", "commitInfo")
+            infos = self.read_commits(versions).where("commitInfo IS NOT NULL").select("version", "commitInfo")
             with spark_call(f"Reading the history of {self.root}"):
                 found = {row.version: json.loads(row.commitInfo) for row in infos.collect()}
         commits = []
         last = -1
         for version in versions:
             info = found.get(version, {})
-            # Clocks of writers differ; as in Delta, an entry is never as old as the one before it, unless it says so.
+            # The clocks of writers differ, so Delta takes an entry to be later than the one before it, unless it has an
+            # in-commit timestamp.
             last = info.get("inCommitTimestamp") or max(self.segment.times[version], last + 1)
             commits.append(Commit(version, last, info))
         return commits[::-1]
 
-    def entries(self, versions: Iterable[int]) -> DataFrame:
-        """The actions of these entries, a column each, with their ``version``; ``commitInfo`` is text."""
+    def read_commits(self, versions: Iterable[int]) -> DataFrame:
+        """The actions of the entries of these versions, in READ_ACTIONS_SCHEMA, each with its ``version``."""
         paths = [str(commit_path(self.root, version)) for version in versions]
         version = "cast(substr(_metadata.file_name, 1, 20) as bigint) AS version"
         return log_reader(self.spark).schema(READ_ACTIONS_SCHEMA).json(paths).selectExpr("*", version)
 
-    def placed(self, actions: DataFrame, column: str) -> DataFrame:
-        """The file actions in a column (``add`` or ``remove``), each with the ``key`` of its file."""
+    def file_actions(self, actions: DataFrame, column: str) -> DataFrame:
+        """The actions of one kind, ``add`` or ``remove``, with their fields as columns and the ``key`` of their file.
+
+        :param actions: a DataFrame that :meth:`read_commits` made.
+        """
         return (
             actions.where(f"{column} IS NOT NULL")
             .select("version", f"{column}.*")
@@ -167,9 +175,9 @@ class Snapshot:
     def _replay(self) -> tuple[DataFrame, dict[str, Any]]:
         """The actions that make up this version, and the state that they lead to.
 
-        As Delta does, goes on with an older checkpoint and the entries after it when a checkpoint cannot be read. Delta
-        finds that out from the protocol and the metadata only, and where another file of the log (``.crc``) has those,
-        or the fault is in a sidecar, it fails later; this replay does not.
+        If a checkpoint cannot be read, an older one and the entries after it are read instead. Delta does so too, but
+        it only notices when it reads the protocol and the metadata. Where those come from a ``.crc`` file, or the
+        fault is in a sidecar, Delta fails later; this replay does not.
         """
         unreadable: HiveToDeltaError | None = None
         while True:
@@ -196,13 +204,13 @@ class Snapshot:
     def _actions_of_segment(self) -> DataFrame:
         parts = []
         if self.segment.commits:
-            parts.append(self.entries(self.segment.commits).drop("commitInfo"))
+            parts.append(self.read_commits(self.segment.commits).drop("commitInfo"))
         if self.segment.checkpoint:
             parts.append(self._checkpoint())
         return reduce(lambda one, other: one.unionByName(other), parts)
 
     def _why_unreadable(self) -> HiveToDeltaError | None:
-        """Why the checkpoint of the segment cannot be read; None when it can, or there is none."""
+        """The error of reading the checkpoint of the segment; None when it can be read, or there is none."""
         if not self.segment.checkpoint:
             return None
         try:
@@ -210,7 +218,7 @@ class Snapshot:
         except AccessDeniedError:
             raise
         except HiveToDeltaError as error:
-            # What Spark says of a damaged file looks like a storage that did not answer.
+            # Spark's error for a damaged file looks like one of a storage that did not answer.
             damaged = isinstance(error, PermanentError) or _DAMAGED.search(f"{error} {error.__cause__}")
             found = f"The checkpoint {', '.join(self.segment.checkpoint)} of {self.root} cannot be read ({error})"
             return PermanentError(found) if damaged else TransientError(found)
@@ -243,7 +251,7 @@ class Snapshot:
             return log_reader(self.spark).schema(schema).parquet(*paths)
         known = next(column.dataType for column in schema if column.name == "add")
         assert isinstance(known, StructType)
-        # By the same names in the same order, so that it unites with what comes from elsewhere.
+        # With the names and the order of the other checkpoints and entries, so that they can be united.
         text = {"stats": "coalesce(add.stats, to_json(add.stats_parsed))"}
         whole = ", ".join(f"'{name}', {text.get(name, f'add.{name}')}" for name in known.fieldNames())
         known.add(parsed[0])
@@ -255,24 +263,25 @@ class Snapshot:
 
     @cached_property
     def _latest(self) -> DataFrame:
-        """The last word of the log about each file, a file with another deletion vector being another one.
+        """The latest action of each file. A file is identified by its path and its deletion vector.
 
-        As for Delta, a file that the log spells in two ways is there twice.
+        As in Delta, a file whose path the log spells in two ways is there twice.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
         vector = F.concat_ws("|", "deletion_vector.storageType", "deletion_vector.pathOrInlineDv",
                              F.col("deletion_vector.offset").cast("string"))  # fmt: skip
-        said = (
+        file_actions = (
             self._actions.where("add IS NOT NULL OR remove IS NOT NULL")
             .selectExpr(*_FILE_COLUMNS)
             .withColumn("key", canonical_log_uri_column("path", self.root))
             .withColumn("spelling", decoded_path_column("path"))
             .withColumn("vector", vector)
         )
-        columns = [name for name in said.columns if name not in ("key", "spelling", "vector")]
-        last = said.groupBy("key", "spelling", "vector").agg(F.max_by(F.struct(*columns), "version").alias("last"))
-        return last.select("key", *(f"last.{name}" for name in columns))
+        columns = [name for name in file_actions.columns if name not in ("key", "spelling", "vector")]
+        latest = F.max_by(F.struct(*columns), "version").alias("latest")
+        by_file = file_actions.groupBy("key", "spelling", "vector").agg(latest)
+        return by_file.select("key", *(f"latest.{name}" for name in columns))
 
     def _state_rows(self, actions: DataFrame) -> list[Row]:
         with spark_call(f"Reading version {self.version} of {self.root}"):
@@ -299,11 +308,14 @@ class Snapshot:
 
 
 def snapshot_of(spark: SparkSession, storage: Storage, root: Location, version: int | None = None) -> Snapshot:
-    """The table at a version; the latest when none is given."""
+    """The state of a table at a version, or at the latest version when none is given.
+
+    :raises MissingError: there is no log, or the version cannot be put together from the files that are left.
+    """
     return Snapshot(spark, storage, log_segment(storage, root, version))
 
 
-#: In what Spark says of a file that is there and is not what it should be, or is not there.
+#: Found in Spark's error for a file that is damaged or missing.
 _DAMAGED = re.compile(
     r"is not a Parquet file|can not read class|could not read page|corrupt|CANNOT_READ_FILE_FOOTER|MALFORMED_RECORD"
     r"|FILE_NOT_EXIST|FileNotFoundException",
@@ -325,8 +337,7 @@ _FILE_COLUMNS = (
 
 
 def log_reader(spark: SparkSession) -> DataFrameReader:
-    """Spark's reader for files whose names and contents are taken as they are."""
-    # Paths are names, not patterns; and a line that is no action is an error, never a row of nulls.
+    """Spark's reader for files of a log. A missing or malformed file is an error, and names are not patterns."""
     return spark.read.options(
         mode="FAILFAST", __globPaths__="false", ignoreCorruptFiles="false", ignoreMissingFiles="false"
     )

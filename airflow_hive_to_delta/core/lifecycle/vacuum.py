@@ -33,7 +33,7 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.results import VacuumResult
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.existence import with_presence
+from airflow_hive_to_delta.core.storage.existence import look_up_files
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import (
     Location,
@@ -214,7 +214,7 @@ def _orphans(
         kept[_REFERENCED] += len(removed) - len(unreferenced)
         free = _outside_delta_tables(unreferenced, spark, options)
         kept[_IN_DELTA_TABLE] += len(unreferenced) - len(free)
-        for file, known, found in with_presence(free, spark, options):
+        for file, known, found in look_up_files(free, spark, options):
             if found is None:
                 continue  # an earlier vacuum, or somebody else, has deleted it
             since = known.modified or known.removed_at
@@ -238,7 +238,9 @@ def _check_whole(snapshot: Snapshot) -> None:
     if versions:
         with spark_call(f"Reading every entry of the log of {snapshot.root}; nothing was deleted"):
             # All columns: of an entry that is only half read, half could be anything.
-            snapshot.entries(versions).selectExpr("xxhash64(to_json(struct(*))) AS print").agg({"print": "max"}).first()
+            snapshot.read_commits(versions).selectExpr("xxhash64(to_json(struct(*))) AS print").agg(
+                {"print": "max"}
+            ).first()
 
 
 def _removed_before(
@@ -276,7 +278,7 @@ def _external(snapshot: Snapshot) -> DataFrame:
     said = snapshot.removed.select("key", "path", "deletion_timestamp", "size")
     versions = sorted(snapshot.segment.times)
     if versions:
-        entries = snapshot.placed(snapshot.entries(versions), "remove")
+        entries = snapshot.file_actions(snapshot.read_commits(versions), "remove")
         said = said.union(entries.select("key", "path", "deletionTimestamp", "size"))
     removed = (
         said.where(F.col("path").rlike(_ABSOLUTE))

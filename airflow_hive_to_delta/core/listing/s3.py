@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 
 
 class S3Listing(DataFrameListing):
-    """Lists S3 with boto3 from this machine, many requests at a time, each bucket in its own region.
+    """Lists files on S3 with boto3 from this machine, with many requests in parallel, each bucket in its own region.
 
-    :param glue_database: the Glue database that knows the tables' partitions, when the tables do not say so themselves.
+    :param region: where to ask for the buckets' regions, and the region of the Glue database.
+    :param glue_database: the Glue database that has the tables' partitions, when the tables do not say so themselves.
+    :param max_workers: how many requests are made in parallel.
     """
 
     def __init__(self, region: str | None = None, glue_database: str | None = None, max_workers: int = 32) -> None:
@@ -70,7 +72,8 @@ class S3Listing(DataFrameListing):
         folders = [_Folder(found, f"{found.location.key}/" if found.location.key else "") for found in locations]
         in_paths = table.partition_keys if locations and locations[0].values is None else []
         with ThreadPoolExecutor(self.max_workers) as pool:
-            # A root is one folder: go down its partition folders until there are enough to list side by side.
+            # A root is one folder. Its partition folders are listed level by level, until there are enough for all
+            # workers.
             for _ in in_paths:
                 if len(folders) < self.max_workers:
                     below = []

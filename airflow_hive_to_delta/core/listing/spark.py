@@ -1,4 +1,4 @@
-"""Listing the files of tables with Spark, on any file system that the session knows."""
+"""Listing the files of tables with Spark, on any file system of the session."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LOCATIONS_PER_READ = 5_000
-#: Spark makes a task of each 128 MB of listed files, though none is read; more tasks than this only cost time.
+#: Spark makes a task for every 128 MB of listed files, though it does not read them. More tasks than this cost time.
 _MOST_TASKS = 200
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 
 
 class DatabricksListing(DataFrameListing):
-    """Lists with Spark alone, by the session's own credentials. Works in any Spark, on any file system it knows.
+    """Lists files with Spark and the credentials of its session. It works on any Spark, not only on Databricks.
 
-    Partitions of a table that came from Glue are asked of Glue, as its discovery was; all else is Spark.
+    The partitions of a table that was discovered in Glue are read from Glue with boto3.
+
+    :param max_workers: how many partitions are looked up in parallel.
     """
 
     def __init__(self, max_workers: int = 8) -> None:

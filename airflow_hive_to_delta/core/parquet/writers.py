@@ -1,9 +1,10 @@
-"""Which statistics of a footer can be believed, by the program that wrote the file.
+"""The statistics of a footer that can be trusted, depending on the program that wrote the file.
 
-A file names its writer in ``created_by``. Statistics that a program is known to write wrong are not used: a wrong
-bound or null count makes readers skip files that hold matching rows. For two kinds most programs have been wrong at
-some time, so there only those count that are known to be right: floats, whose NaN most writers leave out of the bounds
-though Spark sorts it above every number, and decimals in byte arrays, which have been compared as text or as unsigned.
+A file names its writer in ``created_by``. Statistics that a program is known to write wrongly are not used, because a
+wrong bound or null count makes readers skip files with matching rows. Two kinds most programs have written wrongly at
+some time, so they are only used from programs that are known to be right: bounds of floats, from which most writers
+leave NaN out, though Spark sorts it above every number, and bounds of decimals in byte arrays, which have been compared
+as text or as unsigned numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Version = tuple[int, ...]
 
 
 class Statistic(Enum):
-    """A kind of statistics that one program can get wrong while the others are right."""
+    """A kind of statistics. A program can write some kinds wrongly and others rightly."""
 
     #: Bounds of integers, dates and timestamps.
     INTEGER_BOUNDS = auto()
@@ -38,21 +39,21 @@ _S = Statistic
 _BYTE_DECIMALS = frozenset({_S.FIXED_DECIMAL_BOUNDS, _S.VARIABLE_DECIMAL_BOUNDS})
 _DECIMALS = _BYTE_DECIMALS | {_S.INTEGER_DECIMAL_BOUNDS}
 _NULLS = frozenset({_S.BYTE_ARRAY_NULLS, _S.OTHER_NULLS})
-#: Only from writers that are known to be right.
+#: Kinds that are only used from programs that are known to write them rightly.
 _NEEDS_PROOF = _BYTE_DECIMALS | {_S.FLOAT_BOUNDS}
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a program: in these versions these statistics are right, or wrong."""
+    """A program that writes some statistics rightly, or wrongly, in a range of versions."""
 
-    #: The whole name in ``created_by``: `parquet-mr compatible Photon` is not `parquet-mr`.
+    #: The name in ``created_by``, which must be equal: `parquet-mr compatible Photon` is not `parquet-mr`.
     writer: str
     right: bool
     statistics: frozenset[Statistic]
     reference: str
     since: Version = ()
-    #: The first version of which it no longer holds; None: of every later one too, or the writer names no version.
+    #: The first version for which it is no longer true; None if it is true for all later ones.
     before: Version | None = None
 
 
@@ -84,7 +85,7 @@ EVIDENCE: tuple[Evidence, ...] = (
              "apache/arrow-rs#641: a maximum below values", before=(6,)),
     Evidence("parquet-rs", False, frozenset({_S.VARIABLE_DECIMAL_BOUNDS}),
              "apache/arrow-rs#10860, #11073: lengths differ, or unsigned"),
-    # These name no version, or did not when they were wrong, so that a mended one cannot be told from the others.
+    # These give no version, or gave none when they were wrong, so that a corrected one cannot be recognised.
     Evidence("Polars", False, frozenset(Statistic),
              "pola-rs/polars#29321 (nulls times pages), #29347 (decimals), #7842 (integers), #18867 (categories)"),
     Evidence("Arrow2 - Native Rust implementation of Arrow", False, frozenset(Statistic),
@@ -105,7 +106,7 @@ _CREATED_BY = re.compile(r"(?P<writer>.+?) version v?(?P<version>\d+(?:\.\d+)*)(
 
 @lru_cache(maxsize=256)
 def trusted_statistics(created_by: str) -> frozenset[Statistic]:
-    """The statistics that can be believed in a file with this ``created_by``, which may be empty."""
+    """The kinds of statistics that can be trusted in a file with this ``created_by``, which may be empty."""
     writer, version = _writer(created_by)
     trusted = set(Statistic) - _NEEDS_PROOF
     known = [x for x in EVIDENCE if x.writer == writer and _holds(x, version)]
@@ -121,23 +122,23 @@ def trusted_statistics(created_by: str) -> frozenset[Statistic]:
 def _writer(created_by: str) -> tuple[str, Version | None]:
     found = _CREATED_BY.match(created_by)
     if found is None:
-        # Some write the word without a number after it, or only their name.
+        # Some programs write "version" without a number, or only their name.
         return re.split(r" version\b", created_by)[0].strip(), None
     # Polars names the language that it was called from in parentheses.
     writer = found["writer"].partition(" (")[0]
     version = _comparable(tuple(int(part) for part in found["version"].split(".")))
-    # A snapshot was made before the release of that name: what the release mended may not be in it.
+    # A snapshot was made before the release with its number, and may lack the release's corrections.
     return writer, (*version[:-1], -1) if found["snapshot"] else version
 
 
 def _comparable(version: Version) -> Version:
-    """With zeros after it: 4 and 4.0.0 are the same version."""
+    """A version with zeros at its end, so that 4 and 4.0.0 are equal."""
     return (*version, *[0] * (_LONGEST_VERSION - len(version)))
 
 
 def _holds(evidence: Evidence, version: Version | None) -> bool:
     if version is None:
-        # Nothing is known to be right of a version that is not named, and anything may be wrong.
+        # Of an unknown version only the worst is assumed.
         return not evidence.right
     return version >= _comparable(evidence.since) and (
         evidence.before is None or version < _comparable(evidence.before)

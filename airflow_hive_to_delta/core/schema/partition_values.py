@@ -16,7 +16,7 @@ from airflow_hive_to_delta.core.errors import PartitionError
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
-# What Spark's casts read, or less. Python's own numbers, blanks and digits would be more: `1_000`, `\u0661`, `\u00a0`.
+# These accept what Spark's casts accept, or less. Python itself accepts more, such as `1_000`, `\u0661` and `\u00a0`.
 _BLANKS = "".join(map(chr, range(0x21)))
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -121,7 +121,7 @@ def check_zone(zone: str) -> None:
 
 
 def is_partition_type(delta_type: object) -> bool:
-    """Whether a column of this type can partition a table: the primitive ones can."""
+    """Whether a column of this type can partition a table, as those of all primitive types can."""
     return isinstance(delta_type, str) and (delta_type in _SERIALISERS or bool(_DECIMAL.fullmatch(delta_type)))
 
 
@@ -209,7 +209,7 @@ def _timestamp_ntz(raw: str) -> str:
 
 
 def _binary(raw: str) -> str:
-    # Bytes that were not UTF-8 have become replacement characters on their way here and are lost (rule 22).
+    # A replacement character stands for bytes that were not UTF-8 and are lost (rule 22).
     if "\N{REPLACEMENT CHARACTER}" in raw:
         raise ValueError(raw)
     return _string(raw)

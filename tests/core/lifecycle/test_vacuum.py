@@ -545,14 +545,14 @@ def test_a_file_that_is_brought_back_before_it_is_deleted_stays(lake: Lake, monk
     table = Table(lake, "a", "b")
     table.drop_partition()
     table.remove(table.uri("a"), table.uri("b"))
-    look = vacuum.with_presence
+    look = vacuum.look_up_files
 
     def look_and_restore(*arguments: Any) -> Iterator[Any]:
         yield from look(*arguments)
         if table.versions == 1:
             table.commit(added(table.uri("a")))
 
-    monkeypatch.setattr(vacuum, "with_presence", look_and_restore)
+    monkeypatch.setattr(vacuum, "look_up_files", look_and_restore)
     result = table.vacuum(dry_run=False)
     assert (result.orphaned_files, result.deleted_files) == ([table.uri("b")], [table.uri("b")])
     assert f"{table.other}/a" in table.there()

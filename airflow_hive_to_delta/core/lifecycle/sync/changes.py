@@ -18,7 +18,7 @@ from airflow_hive_to_delta.core.parquet.describe import persisted
 from airflow_hive_to_delta.core.parquet.scan import PathReader
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import sql_literal
-from airflow_hive_to_delta.core.storage.existence import with_presence
+from airflow_hive_to_delta.core.storage.existence import look_up_files
 from airflow_hive_to_delta.core.storage.uri import canonical_uri, canonical_uri_column, parse_location
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _gone(snapshot: Snapshot, found: Differences, options: ConversionOptions) ->
     """Of the files that the listing has not, those that are not there: a listing may be older than the file."""
     rows = found.of(("unseen",)).select("key").orderBy("key").toLocalIterator()
     files = ((parse_location(row.key), row.key) for row in rows)
-    return (key for _, key, there in with_presence(files, snapshot.spark, options) if there is None)
+    return (key for _, key, there in look_up_files(files, snapshot.spark, options) if there is None)
 
 
 def _with_lost(frame: DataFrame, gone: DataFrame) -> DataFrame:
