@@ -45,6 +45,7 @@ class Target:
 
     @property
     def name(self) -> str:
+        """The full name, as messages show it."""
         return ".".join(part for part in (self.catalog, self.schema, self.table) if part is not None)
 
     @property

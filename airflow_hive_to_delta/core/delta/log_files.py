@@ -185,5 +185,5 @@ _CHECKPOINT = re.compile(
     r"(\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<id>[0-9a-fA-F-]{32,36}))?\.(?P<kind>parquet|json)"
 )
 _RECORDS = "_hive_to_delta"
-#: Far more than a commitInfo takes; the first line of somebody else's entry can be anything.
+#: Far more than a commitInfo needs. The first line of an entry of another writer can have any length.
 _FIRST_LINE_LIMIT = 4 * 1024 * 1024

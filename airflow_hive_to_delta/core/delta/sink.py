@@ -62,7 +62,7 @@ class DeltaSink:
         :param output_mode: ``append`` adds the rows of a batch, ``complete`` replaces all rows by them.
         :param options: options of Delta, whose names may have any case. With ``mergeSchema`` the table gets the new
             columns of a batch. With ``overwriteSchema``, in the mode ``complete`` only, the columns of the batch and
-            ``partition_columns`` replace the table's. ``txnAppId`` takes the place of the query's id, and is needed
+            ``partition_columns`` replace the table's. ``txnAppId`` replaces the query's id, and is needed
             over Spark Connect, which does not give the id. It belongs to one checkpoint: with a new checkpoint batches
             are numbered from 0 again, and would be skipped.
         :raises PermanentError: an argument is not one of these.

@@ -63,6 +63,7 @@ class Commit:
 
     @property
     def operation(self) -> str:
+        """The name of the operation, such as ``WRITE`` or ``CONVERT``."""
         return str(self.info.get("operation", "an unnamed operation"))
 
 

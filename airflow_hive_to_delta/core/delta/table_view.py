@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: What can be done with a Delta table, in the words of Spark's ``TableCapability``.
+#: What can be done with a Delta table, by the names of Spark's ``TableCapability``.
 CAPABILITIES = frozenset({"ACCEPT_ANY_SCHEMA", "BATCH_READ", "V1_BATCH_WRITE", "OVERWRITE_BY_FILTER", "TRUNCATE"})
 
 
@@ -121,6 +121,7 @@ class DeltaTableView:
 
     @property
     def name(self) -> str:
+        """The registered name, or the name by which SQL reads the path."""
         return self._catalog_table.name if self._catalog_table else f"delta.`{self.root}`"
 
     @cached_property
@@ -152,6 +153,7 @@ class DeltaTableView:
 
     @property
     def capabilities(self) -> frozenset[str]:
+        """What can be done with the table, by the names of Spark's ``TableCapability``."""
         return CAPABILITIES
 
     @property

@@ -84,6 +84,8 @@ class ChunkStatistics:
 
 @dataclass(slots=True)
 class RowGroup:
+    """The rows of a row group, and the statistics of its column chunks."""
+
     rows: int
     #: One for each leaf of the schema, in order; None if it has no statistics or the path of another column.
     chunks: list[ChunkStatistics | None]
@@ -91,6 +93,8 @@ class RowGroup:
 
 @dataclass(slots=True)
 class Footer:
+    """The parts of a footer that the log needs."""
+
     row_groups: list[RowGroup]
     created_by: str = ""
     #: For each leaf whether its bounds have the order that its type defines; empty if the footer does not say.

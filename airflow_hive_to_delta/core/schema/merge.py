@@ -94,12 +94,14 @@ class Evidence:
         )
 
     def to_json(self) -> str:
+        """The evidence as JSON text, for :meth:`from_json`."""
         paths = sorted(set(self._paths()))
         number = {path: index for index, path in enumerate(paths)}
         return json.dumps({"paths": paths, "row": self._numbered(number)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
+        """The evidence that :meth:`to_json` made a text of."""
         document = json.loads(text)
         return cls._from_numbered(document["row"], document["paths"])
 
@@ -370,6 +372,7 @@ class _Resolver:
         )
 
     def notes(self) -> list[str]:
+        """The notes for the result of the conversion."""
         notes = []
         if self.only_in_files:
             notes.append(

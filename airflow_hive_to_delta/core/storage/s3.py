@@ -62,7 +62,7 @@ class S3Storage:
                     return False
                 if status != 409:
                     raise self._error(error, doing) from error
-                # Somebody writes the same key at this moment: nothing of ours landed, so upload it again (rule 2).
+                # Another request writes the same key at this moment. Nothing was written, so upload it again (rule 2).
                 time.sleep(0.05 * 2**attempt)
             except BotoCoreError as error:
                 raise translate_aws_error(error, doing) from error
@@ -126,10 +126,10 @@ class S3Storage:
                 except HiveToDeltaError as error:
                     failed |= dict.fromkeys(by_key.values(), error)
                     continue
-                for said in answer.get("Errors", []):
-                    path = by_key[said["Key"]]
+                for failure in answer.get("Errors", []):
+                    path = by_key[failure["Key"]]
                     failed[path] = translate_aws_error(
-                        ClientError({"Error": said}, "DeleteObjects"), f"Deleting {path}"
+                        ClientError({"Error": failure}, "DeleteObjects"), f"Deleting {path}"
                     )
         return failed
 
@@ -185,7 +185,7 @@ class S3Storage:
         if not isinstance(error, ClientError):
             return found
         if error.response["Error"].get("Code") == "NoSuchUpload":
-            # The upload was completed by a request whose answer was lost, or aborted by somebody else.
+            # The upload was completed by a request whose answer was lost, or aborted by another process.
             return TransientError(f"{doing}: the multipart upload is gone; it may have succeeded")
         if _status(error) == 501:
             owner = ", or the check of its bucket's owner (expected_bucket_owner)" if self._owner else ""

@@ -82,6 +82,7 @@ class Location:
         return Location(*self.store, self.path)
 
     def child(self, name: str) -> Location:
+        """The file or folder of a name in this folder."""
         return Location(self.scheme, self.authority, f"{self.path}/{name}")
 
     @property
@@ -141,7 +142,7 @@ def parse_location(text: str, what: str = "location") -> Location:
 
 
 def redacted(text: str) -> str:
-    """The text of a location, with ``***`` in the place of a user name and password in it."""
+    """The text of a location, with ``***`` instead of a user name and password in it."""
     return _USER_INFO.sub(r"\1://***@", text) if "@" in text else text
 
 
