@@ -1,6 +1,6 @@
 """The format of a table, and whether it can become a Delta table in place (rule 45).
 
-What a catalog says of how a table is stored is brought into the form of :class:`Storage`, from which both are found.
+Both are found from a :class:`StorageFormat`, which is what a catalog says of how the table is stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Storage:
+class StorageFormat:
     """How a table is stored, as its catalog says."""
 
     #: The data source of Spark; empty or ``hive`` for a table whose format is given by its serde.
@@ -35,7 +35,7 @@ class Storage:
         return self.properties.get(name, "").strip().lower() == "true"
 
 
-def format_of(table_type: str | None, storage: Storage) -> str:
+def format_of(table_type: str | None, storage: StorageFormat) -> str:
     """The format of a table: ``parquet``, ``delta``, ``orc``, ``view`` and so on, or ``unknown``."""
     if storage.link_target:
         return "link"
@@ -67,7 +67,7 @@ def format_of(table_type: str | None, storage: Storage) -> str:
     return classification or "unknown"
 
 
-def refusal_of(table: TableInfo, storage: Storage) -> str | None:
+def refusal_of(table: TableInfo, storage: StorageFormat) -> str | None:
     """Why a table cannot be converted, and what to do about it; None for a table that can be, and for a Delta table."""
     name = table.qualified_name
     copy = "copy its rows into a Delta table with CREATE TABLE … USING delta AS SELECT"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_hive_to_delta.core.catalogs.classify import Storage, format_of, refusal_of
+from airflow_hive_to_delta.core.catalogs.classify import StorageFormat, format_of, refusal_of
 from airflow_hive_to_delta.core.catalogs.nested_tables import mark_nested_tables
 from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.models import TableInfo
@@ -172,7 +172,7 @@ def from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
     serde_properties = serde.get("Parameters") or {}
     properties = found.get("Parameters") or {}
     target = found.get("TargetTable") or {}
-    storage = Storage(
+    storage = StorageFormat(
         provider=properties.get(f"{_SPARK}provider", ""),
         serde=serde.get("SerializationLibrary") or "",
         input_format=descriptor.get("InputFormat") or "",
@@ -285,7 +285,7 @@ def _describe(spark: SparkSession, table: TableInfo) -> None:
         **_printed_properties(described.get("Storage Properties", "")),
         **{key.removeprefix("option."): value for key, value in shown.items()},
     }
-    storage = Storage(
+    storage = StorageFormat(
         provider=described.get("Provider", ""),
         serde=described.get("Serde Library", ""),
         input_format=described.get("InputFormat", ""),

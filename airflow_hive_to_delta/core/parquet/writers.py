@@ -44,7 +44,7 @@ _NEEDS_PROOF = _BYTE_DECIMALS | {_S.FLOAT_BOUNDS}
 
 
 @dataclass(frozen=True)
-class Evidence:
+class KnownWriter:
     """A program that writes some statistics rightly, or wrongly, in a range of versions."""
 
     #: The name in ``created_by``, which must be equal: `parquet-mr compatible Photon` is not `parquet-mr`.
@@ -58,44 +58,44 @@ class Evidence:
 
 
 # fmt: off
-EVIDENCE: tuple[Evidence, ...] = (
-    # Right where most are wrong. Java's order puts NaN above all numbers, as Spark's does, so it is seen in the bounds.
-    Evidence("parquet-mr", True, frozenset({_S.FLOAT_BOUNDS}), "PARQUET-1246: NaN is kept in the bounds"),
-    Evidence("parquet-mr", True, _BYTE_DECIMALS, "PARQUET-1322: decimals are compared as numbers", since=(1, 10)),
-    Evidence("parquet-cpp-arrow", True, _BYTE_DECIMALS, "PARQUET-1655 (apache/arrow#42906)", since=(4,)),
-    Evidence("parquet-rs", True, frozenset({_S.FIXED_DECIMAL_BOUNDS}),
-             "apache/arrow-rs#1532, mended by #1621 in spring 2022", since=(15,)),
-    Evidence("DuckDB", True, frozenset({_S.FIXED_DECIMAL_BOUNDS}),
-             "duckdb/duckdb#23504, #23693: footers are right, only RETURN_STATS was not", since=(1, 5)),
-    # Wrong, and mended or not.
-    Evidence("parquet-mr", False, frozenset({_S.STRING_BOUNDS}),
-             "PARQUET-251: bounds of a reused buffer", before=(1, 8)),
-    Evidence("parquet-mr", False, frozenset({_S.BYTE_ARRAY_NULLS}),
-             "StarRocks/starrocks#78329: too few nulls in Hive tables of old writers", before=(1, 10)),
+KNOWN_WRITERS: tuple[KnownWriter, ...] = (
+    # Right where most programs are wrong. Java sorts NaN above all numbers, as Spark does, so that it is in the bounds.
+    KnownWriter("parquet-mr", True, frozenset({_S.FLOAT_BOUNDS}), "PARQUET-1246: NaN is kept in the bounds"),
+    KnownWriter("parquet-mr", True, _BYTE_DECIMALS, "PARQUET-1322: decimals are compared as numbers", since=(1, 10)),
+    KnownWriter("parquet-cpp-arrow", True, _BYTE_DECIMALS, "PARQUET-1655 (apache/arrow#42906)", since=(4,)),
+    KnownWriter("parquet-rs", True, frozenset({_S.FIXED_DECIMAL_BOUNDS}),
+                "apache/arrow-rs#1532, mended by #1621 in spring 2022", since=(15,)),
+    KnownWriter("DuckDB", True, frozenset({_S.FIXED_DECIMAL_BOUNDS}),
+                "duckdb/duckdb#23504, #23693: footers are right, only RETURN_STATS was not", since=(1, 5)),
+    # Wrong, in all versions or until they were corrected.
+    KnownWriter("parquet-mr", False, frozenset({_S.STRING_BOUNDS}),
+                "PARQUET-251: bounds of a reused buffer", before=(1, 8)),
+    KnownWriter("parquet-mr", False, frozenset({_S.BYTE_ARRAY_NULLS}),
+                "StarRocks/starrocks#78329: too few nulls in Hive tables of old writers", before=(1, 10)),
     # Arrow up to 3.0 called itself parquet-cpp.
-    Evidence("parquet-cpp", False, _BYTE_DECIMALS, "PARQUET-1655: decimals compared as signed bytes"),
-    Evidence("parquet-cpp", False, frozenset({_S.STRING_BOUNDS, _S.BYTE_ARRAY_NULLS}),
-             "apache/arrow#15042 and ARROW-12513 (apache/arrow#10729), as below"),
-    Evidence("parquet-cpp-arrow", False, frozenset({_S.BYTE_ARRAY_NULLS}),
-             "ARROW-12513 (apache/arrow#10729): 0 nulls for dictionaries", before=(6,)),
-    Evidence("parquet-cpp-arrow", False, frozenset({_S.STRING_BOUNDS, _S.BYTE_ARRAY_NULLS}),
-             "apache/arrow#15042: of the first chunk of a dictionary only", before=(11,)),
-    Evidence("parquet-rs", False, _NULLS, "apache/arrow-rs#306: 0 nulls for columns of nulls only", before=(5,)),
-    Evidence("parquet-rs", False, frozenset({_S.STRING_BOUNDS}),
-             "apache/arrow-rs#641: a maximum below values", before=(6,)),
-    Evidence("parquet-rs", False, frozenset({_S.VARIABLE_DECIMAL_BOUNDS}),
-             "apache/arrow-rs#10860, #11073: lengths differ, or unsigned"),
+    KnownWriter("parquet-cpp", False, _BYTE_DECIMALS, "PARQUET-1655: decimals compared as signed bytes"),
+    KnownWriter("parquet-cpp", False, frozenset({_S.STRING_BOUNDS, _S.BYTE_ARRAY_NULLS}),
+                "apache/arrow#15042 and ARROW-12513 (apache/arrow#10729), as below"),
+    KnownWriter("parquet-cpp-arrow", False, frozenset({_S.BYTE_ARRAY_NULLS}),
+                "ARROW-12513 (apache/arrow#10729): 0 nulls for dictionaries", before=(6,)),
+    KnownWriter("parquet-cpp-arrow", False, frozenset({_S.STRING_BOUNDS, _S.BYTE_ARRAY_NULLS}),
+                "apache/arrow#15042: of the first chunk of a dictionary only", before=(11,)),
+    KnownWriter("parquet-rs", False, _NULLS, "apache/arrow-rs#306: 0 nulls for columns of nulls only", before=(5,)),
+    KnownWriter("parquet-rs", False, frozenset({_S.STRING_BOUNDS}),
+                "apache/arrow-rs#641: a maximum below values", before=(6,)),
+    KnownWriter("parquet-rs", False, frozenset({_S.VARIABLE_DECIMAL_BOUNDS}),
+                "apache/arrow-rs#10860, #11073: lengths differ, or unsigned"),
     # These give no version, or gave none when they were wrong, so that a corrected one cannot be recognised.
-    Evidence("Polars", False, frozenset(Statistic),
-             "pola-rs/polars#29321 (nulls times pages), #29347 (decimals), #7842 (integers), #18867 (categories)"),
-    Evidence("Arrow2 - Native Rust implementation of Arrow", False, frozenset(Statistic),
-             "jorgecarleitao/arrow2#1414 (nulls of dictionaries); it wrote the files of pola-rs/polars#7842"),
-    Evidence("parquet-go", False, _NULLS, "fraugster/parquet-go#69: null counts are off"),
-    Evidence("hyparquet", False, _DECIMALS, "hyparam/hyparquet-writer#38: scaled once too often"),
-    Evidence("github.com/parquet-go/parquet-go", False, _BYTE_DECIMALS, "parquet-go/parquet-go#592: unsigned"),
-    Evidence("github.com/segmentio/parquet-go", False, _BYTE_DECIMALS, "parquet-go/parquet-go#592: unsigned"),
-    Evidence("ClickHouse", False, _BYTE_DECIMALS | {_S.FLOAT_BOUNDS}, "ClickHouse/ClickHouse#83754, #53067"),
-    Evidence("impala", False, frozenset({_S.FLOAT_BOUNDS}), "IMPALA-6527: bounds depend on where NaN comes"),
+    KnownWriter("Polars", False, frozenset(Statistic),
+                "pola-rs/polars#29321 (nulls times pages), #29347 (decimals), #7842 (integers), #18867 (categories)"),
+    KnownWriter("Arrow2 - Native Rust implementation of Arrow", False, frozenset(Statistic),
+                "jorgecarleitao/arrow2#1414 (nulls of dictionaries); it wrote the files of pola-rs/polars#7842"),
+    KnownWriter("parquet-go", False, _NULLS, "fraugster/parquet-go#69: null counts are off"),
+    KnownWriter("hyparquet", False, _DECIMALS, "hyparam/hyparquet-writer#38: scaled once too often"),
+    KnownWriter("github.com/parquet-go/parquet-go", False, _BYTE_DECIMALS, "parquet-go/parquet-go#592: unsigned"),
+    KnownWriter("github.com/segmentio/parquet-go", False, _BYTE_DECIMALS, "parquet-go/parquet-go#592: unsigned"),
+    KnownWriter("ClickHouse", False, _BYTE_DECIMALS | {_S.FLOAT_BOUNDS}, "ClickHouse/ClickHouse#83754, #53067"),
+    KnownWriter("impala", False, frozenset({_S.FLOAT_BOUNDS}), "IMPALA-6527: bounds depend on where NaN comes"),
 )
 # fmt: on
 
@@ -109,13 +109,13 @@ def trusted_statistics(created_by: str) -> frozenset[Statistic]:
     """The kinds of statistics that can be trusted in a file with this ``created_by``, which may be empty."""
     writer, version = _writer(created_by)
     trusted = set(Statistic) - _NEEDS_PROOF
-    known = [x for x in EVIDENCE if x.writer == writer and _holds(x, version)]
-    for evidence in known:
-        if evidence.right:
-            trusted |= evidence.statistics
-    for evidence in known:
-        if not evidence.right:
-            trusted -= evidence.statistics
+    known = [x for x in KNOWN_WRITERS if x.writer == writer and _applies(x, version)]
+    for found in known:
+        if found.right:
+            trusted |= found.statistics
+    for found in known:
+        if not found.right:
+            trusted -= found.statistics
     return frozenset(trusted)
 
 
@@ -136,10 +136,8 @@ def _comparable(version: Version) -> Version:
     return (*version, *[0] * (_LONGEST_VERSION - len(version)))
 
 
-def _holds(evidence: Evidence, version: Version | None) -> bool:
+def _applies(known: KnownWriter, version: Version | None) -> bool:
     if version is None:
-        # Of an unknown version only the worst is assumed.
-        return not evidence.right
-    return version >= _comparable(evidence.since) and (
-        evidence.before is None or version < _comparable(evidence.before)
-    )
+        # An unknown version is not known to be right, and can be any of those that are wrong.
+        return not known.right
+    return version >= _comparable(known.since) and (known.before is None or version < _comparable(known.before))
