@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_hive_to_delta.core.catalogs.nested_tables import mark_nested_tables
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, MissingError
 from airflow_hive_to_delta.core.models import TableInfo
 
 if TYPE_CHECKING:
@@ -57,16 +60,41 @@ def current_definition(table: TableInfo, spark: SparkSession | None = None) -> T
         found = describe_in_spark(spark, table)
     else:
         return table
-    # Nested tables are found by comparing all tables of a database, which is not done here.
-    names = ("target_table_name", "nested_tables", *table.discovered["chosen"])
-    kept: dict[str, Any] = {name: getattr(table, name) for name in names}
+    kept: dict[str, Any] = {name: getattr(table, name) for name in ("target_table_name", *table.discovered["chosen"])}
     current = replace(found.without_other_properties(), **kept)
+    # Discovery compared all tables of the database to find the nested ones. Only those are looked up again.
+    mark_nested_tables([current], _current_locations(table, spark))
     return replace(current, discovered={"digest": _digest(current), "chosen": list(table.discovered["chosen"])})
 
 
 def location_digest(table: TableInfo) -> str:
     """A digest of what a list of the table's files depends on: its location and its partition columns."""
     return _hash([table.location, table.partition_keys])
+
+
+def _current_locations(table: TableInfo, spark: SparkSession | None) -> Iterator[tuple[str, str]]:
+    """The name and the current location of each table that lay inside this one when it was discovered.
+
+    A table that does not exist any more is left out. One that cannot be described keeps its location.
+    """
+    from airflow_hive_to_delta.core.catalogs.discovery import describe_in_glue, describe_in_spark
+
+    for name, location in table.nested_tables.items():
+        *catalog, database, inner = name.split(".") if "." in name else ("", name)
+        if len(catalog) != (table.catalog is not None):  # a part of the name has a dot, so it cannot be split
+            yield name, location
+            continue
+        known = replace(table, name=inner, database=database, catalog=next(iter(catalog), None))
+        try:
+            found = describe_in_spark(spark, known) if spark is not None else describe_in_glue(known)
+        except MissingError:
+            continue
+        except HiveToDeltaError:
+            yield name, location
+        else:
+            # Spark reports a table that it cannot describe by a refusal, whatever the reason.
+            if not (found.refusal and "TABLE_OR_VIEW_NOT_FOUND" in found.refusal):
+                yield name, found.location or location
 
 
 def _defined() -> list[str]:
