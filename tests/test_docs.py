@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.lake import PARQUET, Lake
 from tests.support.lake import lake as lake
 from tests.support.oracle import assert_same
 from tests.support.tables import write_parquet
+from tests.test_layers import LAYERS
 
 DOCS = PROJECT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -78,6 +80,14 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 def test_every_public_name_is_on_a_reference_page() -> None:
     names = [re.findall(r"^::: airflow_hive_to_delta\.(\w+)$", page.read_text(), re.MULTILINE) for page in PAGES]
     assert sorted(name for page in names for name in page) == airflow_hive_to_delta.__all__
+
+
+def test_the_drawing_of_the_layers_has_every_package_in_its_layer() -> None:
+    drawing = (DOCS / "assets" / "layers.svg").read_text()
+    names = re.findall(r'<text x="\d+" y="(\d+)" font-weight="bold">([\w, ]+)</text>', drawing)
+    height = {name: int(y) for y, group in names for name in group.split(", ")}
+    drawn = [[height[package.removeprefix("core/")] for package in layer] for layer in LAYERS]
+    assert all(max(above) < min(below) for above, below in pairwise(drawn))
 
 
 def cited_rules(text: str) -> set[int]:
