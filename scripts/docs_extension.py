@@ -2,6 +2,7 @@
 
 - The public names are found in the package itself, though it imports them only when they are used.
 - An operator shows the parameters of the classes that it inherits from, too.
+- "The other parameters are those of …" shows these, too.
 - A dataclass shows its fields as parameters, with the ``#:`` comments before them.
 - Roles of Sphinx (``:class:`Target` ``) become links to the reference.
 """
@@ -33,6 +34,7 @@ class PublicReference(griffe.Extension):
         for thing in public.values():
             if isinstance(thing, griffe.Class):
                 _complete_parameters(thing)
+            _add_parameters_of_another(thing, public)
         _replace_roles(pkg, set(public))
         for name, thing in public.items():
             pkg.set_member(name, griffe.Alias(name, target=thing))
@@ -64,6 +66,19 @@ def _complete_parameters(cls: griffe.Class) -> None:
             }
             cls.docstring.value += "".join(f"\n{text}" for text in added.values())
             described |= added.keys()
+
+
+def _add_parameters_of_another(thing: griffe.Object, public: dict[str, griffe.Object]) -> None:
+    """Where a docstring says "The other parameters are those of …", describe them as they are described there."""
+    if not thing.docstring or not isinstance(thing, (griffe.Class, griffe.Function)):
+        return
+    other = re.search(r"other parameters are those of :\w+:`(\w+)`", thing.docstring.value, re.IGNORECASE)
+    if other and (docstring := public[other[1]].docstring):
+        thing.docstring.value = _parameters_last(thing.docstring.value)
+        described = _parameter_texts(thing.docstring.value)
+        texts = _parameter_texts(docstring.value)
+        taken = [name for name in texts if name in thing.parameters and name not in described]
+        thing.docstring.value += "".join(f"\n{texts[name]}" for name in taken)
 
 
 def _bases(cls: griffe.Class) -> list[griffe.Class]:

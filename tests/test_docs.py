@@ -7,6 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from datetime import timedelta
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import airflow_hive_to_delta
+from airflow_hive_to_delta import ConversionOptions
 from tests.conftest import PROJECT
 from tests.support.lake import PARQUET, Lake
 from tests.support.lake import lake as lake
@@ -55,6 +59,38 @@ def test_every_example_dag_is_named() -> None:
     assert set(re.findall(r"^\| `(\w+\.py)` \|", (DOCS / "migrate.md").read_text(), re.MULTILINE)) == examples
 
 
+def test_the_page_for_airflow_has_every_option_with_its_default() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \|", (DOCS / "airflow.md").read_text(), re.MULTILINE)
+    defaults = ConversionOptions().to_dict()
+    assert [(name, default) for name, default in rows if name in defaults] == [
+        (name, repr(default)) for name, default in defaults.items()
+    ]
+
+
+def test_the_page_for_airflow_has_every_argument_with_its_default(airflow_home) -> None:
+    def written(default: object) -> str:
+        minutes = default.total_seconds() / 60 if isinstance(default, timedelta) else None
+        return repr(default) if minutes is None else f"timedelta(minutes={minutes:g})"
+
+    text = (DOCS / "airflow.md").read_text().partition("## Every option of the task groups")[2]
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| `(.*?)` \|", text, re.MULTILINE))
+    groups = (airflow_hive_to_delta.hive_to_delta_sync_task_group, airflow_hive_to_delta.hive_to_delta_task_group)
+    defaults = {
+        name: argument.default
+        for group in groups
+        for name, argument in signature(group).parameters.items()
+        if argument.default is not argument.empty
+    }
+    parts = ("GlueSource", "CatalogSource", "FileListing", "Target", "Staging", "PerTable", "LocalSpark")
+    for part in (getattr(airflow_hive_to_delta, name) for name in parts):
+        for field in fields(part):
+            if field.default is not MISSING:
+                defaults[f"{part.__name__}.{field.name}"] = field.default
+            elif field.default_factory is not MISSING and field.init:
+                defaults[f"{part.__name__}.{field.name}"] = field.default_factory()
+    assert rows == {name: written(default) for name, default in defaults.items()}
+
+
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
@@ -67,7 +103,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         "parameters of the operator itself, and of the classes that it inherits from"
     )
     options = (tmp_path / "site" / "reference" / "options.html").read_text()
-    names = airflow_hive_to_delta.ConversionOptions().to_dict()
+    names = ConversionOptions().to_dict()
     assert [name for name in names if f"<code>{name}</code>" not in options] == []
     elsewhere = [
         f"{page.name}: {found}"

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import ConversionResult
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.discover import TargetSchema, schema_for
 from airflow_hive_to_delta.operators.results import FilesOperator, Result, WritesAssets
-from airflow_hive_to_delta.report.outcomes import ReportedAction, TableOutcome
+from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -58,9 +59,12 @@ class ConvertTableOperator(WritesAssets):
         self._converted: list[tuple[TableInfo, ConversionResult]] = []
         self._this_run = ""
 
-    def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
+    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[Result]:
         run: Any = context["dag_run"]
         self._this_run = f"{run.dag_id}/{run.run_id}"
+        return super().execute_for(context, tables)
+
+    def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
         return {
             **super().arguments(context, tables),
             "options": {

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, BaseXCom, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.links import ReportLink
 from airflow_hive_to_delta.operators.discover import LEFT_OUT, UNMATCHED
 from airflow_hive_to_delta.operators.staging import RunFolder, address, browser_address, check_root
 from airflow_hive_to_delta.operators.tables import FILES, GOES_ON, MAP_INDEX, OUTCOMES, qualified_name
 from airflow_hive_to_delta.report.html import render_html
-from airflow_hive_to_delta.report.outcomes import RESULTS, ReportedAction, TableOutcome, build_report, failed_tables
+from airflow_hive_to_delta.report.outcomes import RESULTS, TableOutcome, build_report, failed_tables
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,6 +28,11 @@ REPORT = "report"
 #: A report with more text than this travels without its tables, which are in the files: XComs are rows of a database.
 _MOST_TEXT = 48_000
 _UNHEARD = "Its task ended without a word, or never began: killed, timed out or skipped. See its log"
+
+_UNPROVEN = (
+    "Not verified: no step of this run has compared it with its original. Pass verify='counts' to the task group, or "
+    "add a VerifyTableOperator"
+)
 
 
 class MigrationReportOperator(BaseOperator):
@@ -136,7 +142,7 @@ class MigrationReportOperator(BaseOperator):
             stopped = any(found[name].status == "failed" for name in batch)
             for name in set(batch) - heard:
                 found[name] = _without_last_word(found[name], stopped=stopped)
-        yield from found.values()
+        yield from map(_with_proof_or_note, found.values())
 
     def _words(
         self, context: Context, task_id: str, index_of: Mapping[str, int]
@@ -211,6 +217,14 @@ def _with(before: TableOutcome, word: TableOutcome) -> TableOutcome:
     notes = [*before.notes, *(note for note in word.notes if note not in before.notes)]
     seconds = before.duration_seconds + word.duration_seconds
     return replace(before, notes=notes, verified={**before.verified, **word.verified}, duration_seconds=seconds)
+
+
+def _with_proof_or_note(known: TableOutcome) -> TableOutcome:
+    """What is known of a table; if this run has converted it and nothing has proven it, that too."""
+    told = known.verified or any(note.startswith("Not verified: ") for note in known.notes)
+    if known.status not in ("converted", "registered") or told:
+        return known
+    return replace(known, notes=[*known.notes, _UNPROVEN])
 
 
 def _without_last_word(known: TableOutcome, *, stopped: bool) -> TableOutcome:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Reader, whole_numbers
 from airflow_hive_to_delta.operators.results import ResultOperator
 from airflow_hive_to_delta.operators.spark_job import TableOperator
-from airflow_hive_to_delta.report.outcomes import ReportedAction
 
 
 class RollbackTableOperator(ResultOperator):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import OutputMode
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Reader, flag, minutes, one_of, optional, whole_number
 from airflow_hive_to_delta.operators.results import FilesOperator, Result, WritesAssets
-from airflow_hive_to_delta.report.outcomes import ReportedAction, TableOutcome
+from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import JobError
@@ -111,10 +112,8 @@ def fail(
 
 def failure(error: Exception) -> AirflowException:
     """An error of the core or of a job in Airflow's terms: tried again, or not."""
-    from airflow_hive_to_delta.core.errors import PermanentError
-
-    permanent = not error.retryable if isinstance(error, JobError) else isinstance(error, PermanentError)
-    return AirflowFailException(str(error)) if permanent else AirflowException(str(error))
+    retryable = error.retryable if isinstance(error, JobError) else describe_error(error).retryable
+    return AirflowException(str(error)) if retryable else AirflowFailException(str(error))
 
 
 @contextmanager
@@ -126,7 +125,7 @@ def telling(context: Context, tables: Sequence[str]) -> Iterator[None]:
         raise
     except BaseException as error:
         retryable = not isinstance(error, AirflowFailException)
-        text = str(error) or type(error).__name__
+        text = describe_error(error).text
         tell(context, [TableOutcome.of_error(table, text, retryable) for table in tables])
         raise
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.operators.arguments import Reader, flag, hours, names
 from airflow_hive_to_delta.operators.results import Result, ResultOperator
 from airflow_hive_to_delta.operators.spark_job import TableOperator
-from airflow_hive_to_delta.report.outcomes import ReportedAction
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -26,7 +26,7 @@ from airflow_hive_to_delta.core.catalogs.target_names import (
 from airflow_hive_to_delta.core.delta import actions as log_actions
 from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, is_refusal
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, describe_error, is_refusal
 from airflow_hive_to_delta.core.lifecycle.commit_writer import write_actions, write_adds
 from airflow_hive_to_delta.core.lifecycle.preflight import (
     checked_log,
@@ -323,7 +323,6 @@ def _failed(table: TableInfo, error: Exception, seconds: float) -> ConversionRes
         success=False,
         status="refused" if is_refusal(error) else "failed",
         location=redacted(table.location),
-        error=str(error) or type(error).__name__,
-        retryable=not isinstance(error, PermanentError),
         duration_seconds=round(seconds, 3),
+        **describe_error(error).to_fields(),
     )
