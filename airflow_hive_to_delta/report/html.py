@@ -104,7 +104,7 @@ def _verdicts(report: Mapping[str, Any]) -> list[_Verdict]:
     verdicts = [_Verdict(_summary(report, failed), "bad" if failed or not totals["tables"] else "good")]
     if empty := totals["empty"]:
         subject = "One of them has" if empty == 1 else f"{empty:,} of them have"
-        text = f"{subject} nothing at the location: an empty table, or a wrong location."
+        text = f"{subject} no data file: an empty table, a wrong location, or partitions that the catalog lacks."
         verdicts.append(_Verdict(text, "warning"))
     return verdicts
 
@@ -158,7 +158,7 @@ def _cards(report: Mapping[str, Any]) -> list[_Card]:
         ),
     ]
     if totals["empty"]:
-        cards.append(_Card("Empty", f"{totals['empty']:,}", "nothing at the location", "warning"))
+        cards.append(_Card("Empty", f"{totals['empty']:,}", "no data file", "warning"))
     if action not in ("rollback", "cut_over"):
         copied = ", none copied" if action in ("convert", "plan") else ""
         cards.append(_Card("Files", format_short(totals["files"]), f"{totals['files']:,}{copied}"))

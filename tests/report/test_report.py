@@ -32,14 +32,7 @@ from airflow_hive_to_delta.core.results import (
 )
 from airflow_hive_to_delta.job.actions import STATUSES
 from airflow_hive_to_delta.report.html import render_html
-from airflow_hive_to_delta.report.outcomes import (
-    FAILURES,
-    GOALS,
-    RESULTS,
-    TableOutcome,
-    build_report,
-    failed_tables,
-)
+from airflow_hive_to_delta.report.outcomes import FAILURES, GOALS, RESULTS, TableOutcome, build_report, failed_tables
 from tests.conftest import PROJECT
 from tests.test_layers import imported_by
 
@@ -634,7 +627,9 @@ def test_a_table_with_nothing_at_its_location_stands_out(browser: Browser, page:
     browser.open(page)
     assert made["totals"]["empty"] == 1
     verdicts = browser.evaluate("[...document.querySelectorAll('.verdict')].map(verdict => verdict.innerText)")
-    assert verdicts[1] == "One of them has nothing at the location: an empty table, or a wrong location."
+    assert verdicts[1] == (
+        "One of them has no data file: an empty table, a wrong location, or partitions that the catalog lacks."
+    )
     assert browser.evaluate("document.querySelector('tr:has(.empty) th').innerText") == "d.empty"
     colour = "getComputedStyle(document.querySelector('{}')).color"
     shown = [browser.evaluate(colour.format(x)) for x in (".empty", ".verdict.warning", ".cards .warning strong")]
