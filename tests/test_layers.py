@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 import airflow_hive_to_delta
 from tests.support.imports import imported_by
+from tests.support.layers import LAYERS
 from tests.support.project import PROJECT
 
 PACKAGE = PROJECT / "airflow_hive_to_delta"
@@ -48,20 +49,6 @@ JVM_NAMES = {"_jvm", "_jsc", "_jsparkSession", "_jdf", "_sc", "sparkContext", "r
 #: The two doors to a JVM, each of which says plainly when there is none: Hadoop's file systems, and the id of the
 #: streaming query that a batch belongs to.
 JVM_DOORS = {"core/storage/hadoop.py", "core/spark/session.py"}
-#: What may import what: a package only those of the layers under its own. Packages of one layer do not know each other.
-LAYERS = (
-    ("task_groups",),
-    ("operators",),
-    ("engines", "report", "links"),
-    ("job",),
-    ("core/lifecycle",),
-    ("core/parquet", "core/listing"),
-    ("core/catalogs",),
-    ("core/delta",),
-    ("core/runner", "core/schema", "core/spark", "core/storage"),
-    ("core/readers", "core/redaction"),
-    ("core/models", "core/options", "core/results", "core/errors", "core/extras"),
-)
 
 
 def package_of(module: str) -> str:

@@ -17,7 +17,6 @@ from botocore.awsrequest import AWSResponse
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, S3Listing, UCDiscovery, convert
-from airflow_hive_to_delta.core.catalogs.references import canonical_uri, canonical_uri_column
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
     HiveToDeltaError,
@@ -32,7 +31,7 @@ from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.results import VacuumResult
 from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.base import Storage
-from airflow_hive_to_delta.core.storage.existence import with_presence
+from airflow_hive_to_delta.core.storage.existence import look_up_files
 from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
 from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage
 from airflow_hive_to_delta.core.storage.uri import parse_location
@@ -502,21 +501,6 @@ def test_a_table_of_the_sessions_catalog(spark: SparkSession, database: str, tmp
     assert vacuum_external_files(spark, str(root), dry_run=False).deleted_files == [f"file://{file}"]
 
 
-def test_a_canonical_uri_is_the_same_in_python_and_on_spark(spark: SparkSession) -> None:
-    spellings = [
-        ["s3://b/x/y", "S3a://b/x/y", "s3n://b//x///y"],
-        ["hdfs://nn:8020/x", "hdfs:///x", "ViewFS://c/x"],
-        ["file:/x/y", "file:///x/y", "FILE:////x//y"],
-        ["abfss://c@a/x", "abfs://c@a/x"],
-    ]
-    for same in spellings:
-        found = (
-            spark.createDataFrame([(key,) for key in same], "key string").select(canonical_uri_column("key")).collect()
-        )
-        assert {row[0] for row in found} == {canonical_uri(key) for key in same}
-        assert len(set(map(canonical_uri, same))) == 1
-
-
 # --- logs that are not whole -------------------------------------------------------------------------------------
 
 
@@ -561,14 +545,14 @@ def test_a_file_that_is_brought_back_before_it_is_deleted_stays(lake: Lake, monk
     table = Table(lake, "a", "b")
     table.drop_partition()
     table.remove(table.uri("a"), table.uri("b"))
-    look = with_presence
+    look = look_up_files
 
     def look_and_restore(*arguments: Any) -> Iterator[Any]:
         yield from look(*arguments)
         if table.versions == 1:
             table.commit(added(table.uri("a")))
 
-    monkeypatch.setattr(vacuum, "with_presence", look_and_restore)
+    monkeypatch.setattr(vacuum, "look_up_files", look_and_restore)
     result = table.vacuum(dry_run=False)
     assert (result.orphaned_files, result.deleted_files) == ([table.uri("b")], [table.uri("b")])
     assert f"{table.other}/a" in table.there()
