@@ -28,8 +28,6 @@ that was made again for each table, or null.
 from __future__ import annotations
 
 import sys
-import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -37,10 +35,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow_hive_to_delta.core.catalogs.definitions import current_definition
 from airflow_hive_to_delta.core.catalogs.discovery import UCDiscovery
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, VerificationError, describe_error
-from airflow_hive_to_delta.core.lifecycle.convert import convert
+from airflow_hive_to_delta.core.errors import PermanentError, VerificationError
+from airflow_hive_to_delta.core.lifecycle.convert import TableConverter, make_failed_conversion
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
-from airflow_hive_to_delta.core.lifecycle.plan import plan_migration
+from airflow_hive_to_delta.core.lifecycle.plan import plan_conversions
 from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
@@ -48,16 +46,16 @@ from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.results import (
-    ConversionResult,
     CutOverResult,
     OutputMode,
     RollbackResult,
     SyncResult,
+    TableResult,
     VacuumResult,
     VerifyLevel,
     VerifyResult,
 )
-from airflow_hive_to_delta.core.runner import run_parallel
+from airflow_hive_to_delta.core.runner import run_tables
 from airflow_hive_to_delta.core.storage.uri import redacted
 from airflow_hive_to_delta.job.file_lists import GivenLists, ListMaker, listing_of
 from airflow_hive_to_delta.job.manifests import list_error
@@ -67,7 +65,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Tables = list[dict[str, Any]]
-Result = TypeVar("Result", VerifyResult, SyncResult, VacuumResult, RollbackResult, CutOverResult)
+Result = TypeVar("Result", bound=TableResult)
 
 
 def say(line: str) -> None:
@@ -116,9 +114,9 @@ def plan_tables(
     max_workers: int = 4,
 ) -> dict[str, Any]:
     strategy = GivenLists(lists or []) if listing is None else listing_of(spark, listing)
-    plans = plan_migration(
+    plans = plan_conversions(
         spark,
-        _Known([TableInfo.from_dict(table) for table in tables]),
+        _tables(tables),
         strategy,
         max_workers=max_workers,
         options=ConversionOptions.from_dict(options),
@@ -138,34 +136,21 @@ def convert_tables(
     table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
-    infos = [TableInfo.from_dict(table) for table in tables]
+    infos = _tables(tables)
+    schemas = {table.qualified_name: schema for table, schema in zip(infos, target_schemas, strict=True)}
     listing = _given_lists(spark, lists, list_again, chosen)
-    kept = TableResults(spark, table_results, say)
-    results: dict[str, ConversionResult] = {}
-
-    def before(table: TableInfo) -> TableInfo:
-        kept.begin(table.qualified_name)
-        return _current(spark, table)
-
-    def after(result: ConversionResult) -> None:
-        kept.end(result.source_table, {"result": result.to_dict(), "files": listing.made(result.source_table)})
-
-    for schema in dict.fromkeys(target_schemas):
-        chosen_tables = [table for table, its in zip(infos, target_schemas, strict=True) if its == schema]
-        done = convert(
-            spark,
-            _Known(chosen_tables),
-            listing,
-            target_catalog,
-            schema,
-            max_workers=max_workers,
-            options=chosen,
-            before=before,
-            after=after,
-        )
-        results |= {table.qualified_name: result for table, result in zip(chosen_tables, done, strict=True)}
-    names = [table.qualified_name for table in infos]
-    return {"results": [results[name].to_dict() for name in names], "files": [listing.made(name) for name in names]}
+    converter = TableConverter(
+        spark, infos, listing, target_catalog, lambda table: schemas[table.qualified_name], chosen
+    )
+    return _run(
+        spark,
+        converter.tables,
+        converter.convert,
+        make_failed_conversion,
+        max_workers,
+        listing=listing,
+        table_results=table_results,
+    )
 
 
 def verify_tables(
@@ -184,9 +169,8 @@ def verify_tables(
     listing = _given_lists(spark, lists, list_again and {**list_again, "later_try": False}, chosen)
     # What was mended after a first try is seen by a new list only, and a sync may have mended it.
     afresh = _given_lists(spark, lists, list_again, chosen) if later_try else None
-    wanted = {
-        TableInfo.from_dict(table).qualified_name: version for table, version in zip(tables, versions, strict=True)
-    }
+    infos = _tables(tables)
+    wanted = {table.qualified_name: version for table, version in zip(infos, versions, strict=True)}
 
     def verify(table: TableInfo) -> VerifyResult:
         version = wanted[table.qualified_name]
@@ -200,10 +184,10 @@ def verify_tables(
         except VerificationError as error:
             return error.result
 
-    def failed(table: TableInfo) -> VerifyResult:
+    def make_failed(table: TableInfo, _: Exception) -> VerifyResult:
         return VerifyResult(table.qualified_name, redacted(table.location), level, success=False)
 
-    return _each(spark, tables, verify, failed, max_workers, listing=listing, table_results=table_results)
+    return _run(spark, infos, verify, make_failed, max_workers, listing=listing, table_results=table_results)
 
 
 def sync_tables(
@@ -240,10 +224,10 @@ def sync_tables(
             options=chosen,
         )
 
-    def failed(table: TableInfo) -> SyncResult:
+    def make_failed(table: TableInfo, _: Exception) -> SyncResult:
         return SyncResult(table.qualified_name, redacted(table.location), False, "failed", run_version=run_version)
 
-    return _each(spark, tables, sync, failed, max_workers, listing=listing, table_results=table_results)
+    return _run(spark, _tables(tables), sync, make_failed, max_workers, listing=listing, table_results=table_results)
 
 
 def vacuum_tables(
@@ -270,10 +254,10 @@ def vacuum_tables(
         )
         return replace(result, table_name=table.qualified_name)
 
-    def failed(table: TableInfo) -> VacuumResult:
+    def make_failed(table: TableInfo, _: Exception) -> VacuumResult:
         return VacuumResult(table.qualified_name, dry_run=dry_run, location=redacted(table.location))
 
-    return _each(spark, tables, vacuum, failed, table_results=table_results)
+    return _run(spark, _tables(tables), vacuum, make_failed, table_results=table_results)
 
 
 def roll_back_tables(
@@ -289,10 +273,10 @@ def roll_back_tables(
         result = rollback_table(spark, table, lose_versions=lose_versions, options=chosen)
         return replace(result, source_table=table.qualified_name)
 
-    def failed(table: TableInfo) -> RollbackResult:
+    def make_failed(table: TableInfo, _: Exception) -> RollbackResult:
         return RollbackResult(table.qualified_name, redacted(table.location), False, "failed")
 
-    return _each(spark, tables, roll_back, failed, table_results=table_results)
+    return _run(spark, _tables(tables), roll_back, make_failed, table_results=table_results)
 
 
 def cut_over_tables(
@@ -303,60 +287,50 @@ def cut_over_tables(
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
 
-    def failed(table: TableInfo) -> CutOverResult:
+    def make_failed(table: TableInfo, _: Exception) -> CutOverResult:
         return CutOverResult(table.qualified_name, redacted(table.location), False, "failed")
 
-    return _each(
+    return _run(
         spark,
-        tables,
+        _tables(tables),
         lambda table: cut_over_table(spark, table, options=chosen),
-        failed,
+        make_failed,
         table_results=table_results,
     )
 
 
-def _each(
+def _run(
     spark: SparkSession,
-    tables: Tables,
-    call: Callable[[TableInfo], Result],
-    failed: Callable[[TableInfo], Result],
+    tables: Sequence[TableInfo],
+    work: Callable[[TableInfo], Result],
+    make_failed_result: Callable[[TableInfo, Exception], Result],
     max_workers: int = 1,
     *,
     listing: GivenLists | None = None,
     table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The result of every table. ``failed`` makes that of one for which ``call`` raises; why is filled in here.
+    """Do the work of every table (:func:`run_tables`), and keep each result as it ends.
 
-    :param listing: of an action that needs the files: its tables are described anew before they are worked on.
+    :param listing: of an action that needs the files: the definitions of its tables are read again before the work.
     """
     kept = TableResults(spark, table_results, say)
 
-    def made(name: str) -> dict[str, Any] | None:
-        return None if listing is None else listing.made(name)
+    def list_made(table: TableInfo) -> dict[str, Any] | None:
+        return None if listing is None else listing.made(table.qualified_name)
 
-    def one(table: TableInfo) -> Result:
-        started = time.monotonic()
-        try:
-            kept.begin(table.qualified_name)
-            result = call(table if listing is None else _current(spark, table))
-        except Exception as error:
-            if not isinstance(error, HiveToDeltaError):
-                say(traceback.format_exc())
-            duration = round(time.monotonic() - started, 3)
-            result = replace(failed(table), **describe_error(error).to_fields(), duration_seconds=duration)
-        word = result.error or getattr(result, "status", "done")
-        say(f"{table.qualified_name}: {word} ({result.duration_seconds:.1f} s)")
-        name = table.qualified_name
-        kept.end(name, {"result": result.to_dict(), "files": made(name)})
-        return result
+    def begin(table: TableInfo) -> Result:
+        kept.begin(table.qualified_name)
+        return work(table if listing is None else _current(spark, table))
 
-    infos = [TableInfo.from_dict(table) for table in tables]
-    results = run_parallel(one, infos, max_workers)
-    return {
-        # Only what is no Exception, such as an interrupt, gets past one().
-        "results": [result.to_dict() for result in results if not isinstance(result, Exception)],
-        "files": [made(table.qualified_name) for table in infos],
-    }
+    def end(table: TableInfo, result: Result) -> None:
+        kept.end(table.qualified_name, {"result": result.to_dict(), "files": list_made(table)})
+
+    results = run_tables(begin, tables, make_failed_result, max_workers=max_workers, on_end=end)
+    return {"results": [result.to_dict() for result in results], "files": [list_made(table) for table in tables]}
+
+
+def _tables(documents: Tables) -> list[TableInfo]:
+    return [TableInfo.from_dict(document) for document in documents]
 
 
 def _given_lists(
@@ -366,13 +340,3 @@ def _given_lists(
         return GivenLists(lists)
     maker = ListMaker(spark, options, again["inline_limit"], say)
     return GivenLists(lists, maker, again["manifests"], later_try=again["later_try"])
-
-
-class _Known:
-    """A discovery of tables that were discovered already."""
-
-    def __init__(self, tables: list[TableInfo]) -> None:
-        self._tables = tables
-
-    def discover(self, spark: SparkSession) -> list[TableInfo]:  # noqa: ARG002
-        return self._tables

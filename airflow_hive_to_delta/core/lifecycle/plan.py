@@ -6,13 +6,12 @@ for the columns are in them; statistics are not collected.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, SchemaError, describe_error, is_refusal
+from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, describe_error, is_refusal
 from airflow_hive_to_delta.core.lifecycle.preflight import (
     checked_log,
     checked_root,
@@ -28,7 +27,7 @@ from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.readers import TableTraits, unreadable_by
 from airflow_hive_to_delta.core.results import PlanStatus, TablePlan
-from airflow_hive_to_delta.core.runner import Progress, run_parallel
+from airflow_hive_to_delta.core.runner import run_tables
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location, redacted
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.catalogs.discovery import Discovery
     from airflow_hive_to_delta.core.delta.log import LogState
     from airflow_hive_to_delta.core.schema.merge import TableSchema
-
-logger = logging.getLogger(__name__)
 
 
 def plan_migration(
@@ -60,24 +57,33 @@ def plan_migration(
     :param options: those of the conversion that is planned.
     :param progress: a line per table on standard error, and a progress bar in a terminal.
     """
+    return plan_conversions(
+        spark, discovery.discover(spark), listing, max_workers=max_workers, options=options, progress=progress
+    )
+
+
+def plan_conversions(
+    spark: SparkSession,
+    tables: Sequence[TableInfo],
+    listing: Listing,
+    *,
+    max_workers: int = 4,
+    options: ConversionOptions | None = None,
+    progress: bool = True,
+) -> list[TablePlan]:
+    """Plan the conversion of tables that are known already: see :func:`plan_migration`."""
     options = options or ConversionOptions()
     with_statistics = options.stats != "none"
     if options.stats == "footer":
         options = replace(options, stats="none")
-    tables = discovery.discover(spark)
 
-    def plan_discovered(table: TableInfo) -> TablePlan:
+    def plan(table: TableInfo) -> TablePlan:
         started = time.monotonic()
-        try:
-            plan = _plan_one(spark, table, listing, options, with_statistics=with_statistics)
-        except Exception as error:
-            plan = _not_convertible(table, error)
-        return replace(plan, duration_seconds=round(time.monotonic() - started, 3))
+        found = _plan_one(spark, table, listing, options, with_statistics=with_statistics)
+        return replace(found, duration_seconds=round(time.monotonic() - started, 3))
 
-    with Progress(len(tables), shown=progress) as shown:
-        outcomes = run_parallel(plan_discovered, tables, max_workers, on_done=lambda _, plan: shown.done(plan))
-    # Only what is no Exception, such as an interrupt, gets past plan_discovered.
-    return _with_shared_places([outcome for outcome in outcomes if isinstance(outcome, TablePlan)])
+    plans = run_tables(plan, tables, _make_failed_plan, max_workers=max_workers, progress=progress)
+    return _note_shared_locations(plans)
 
 
 def _plan_one(
@@ -173,17 +179,15 @@ def _refused(plan: TablePlan, error: Exception, conflicts: list[str]) -> TablePl
     return replace(plan, status="refused", schema_conflicts=conflicts, **describe_error(error).to_fields())
 
 
-def _not_convertible(table: TableInfo, error: Exception) -> TablePlan:
+def _make_failed_plan(table: TableInfo, error: Exception) -> TablePlan:
     plan = TablePlan(table.qualified_name, "failed", redacted(table.location))
     if is_refusal(error):
         return _refused(plan, error, [str(error)] if isinstance(error, SchemaError) else [])
-    if not isinstance(error, HiveToDeltaError):
-        logger.exception("%s: the plan failed", table.qualified_name, exc_info=error)
-    return replace(plan, **describe_error(error).to_fields())
+    return plan
 
 
-def _with_shared_places(plans: Sequence[TablePlan]) -> list[TablePlan]:
-    """Tell convertible tables that lie at one place of each other: the first to be converted has the log."""
+def _note_shared_locations(plans: Sequence[TablePlan]) -> list[TablePlan]:
+    """The plans, with a note on each convertible table that lies at the location of another one."""
     at: dict[tuple[str, str, str], list[str]] = {}
     for plan in plans:
         if plan.status == "convertible":
