@@ -9,8 +9,7 @@
   ``max_workers``; ``options``. The result has ``results``, as those of all that follow.
 - ``verify``: ``tables``; ``lists``; ``level``; ``versions``, one, ``ours`` or null for each table; ``max_workers``;
   ``options``.
-- ``sync``: ``tables``; ``lists``; ``output_mode``; ``merge_schema``; ``overwrite_schema``; ``run_version``;
-  ``accept_conflicts``; ``allow_forgotten_entries``; ``quiet_period``, in seconds, or null; ``max_workers``;
+- ``sync``: ``tables``; ``lists``; ``sync_options``, a :class:`SyncOptions`; ``run_version``, or null; ``max_workers``;
   ``options``.
 - ``vacuum``: ``tables``; ``retention_hours``; ``dry_run``; ``allow_short_retention``; ``dropped``; ``options``.
 - ``rollback``: ``tables``; ``lose_versions``; ``options``.
@@ -30,7 +29,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow_hive_to_delta.core.catalogs.definitions import current_definition
@@ -44,10 +42,9 @@ from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.options import ConversionOptions, SyncOptions
 from airflow_hive_to_delta.core.results import (
     CutOverResult,
-    OutputMode,
     RollbackResult,
     SyncResult,
     TableResult,
@@ -194,14 +191,9 @@ def sync_tables(
     spark: SparkSession,
     tables: Tables,
     lists: list[dict[str, Any]],
-    output_mode: OutputMode,
-    merge_schema: bool,
-    overwrite_schema: bool,
+    sync_options: dict[str, Any],
     run_version: int | None,
     options: dict[str, Any],
-    accept_conflicts: bool = False,
-    allow_forgotten_entries: bool = False,
-    quiet_period: float | None = None,
     max_workers: int = 4,
     list_again: dict[str, Any] | None = None,
     table_results: dict[str, Any] | None = None,
@@ -209,20 +201,10 @@ def sync_tables(
     chosen = ConversionOptions.from_dict(options)
     listing = _given_lists(spark, lists, list_again, chosen)
 
+    what_to_sync = SyncOptions.from_dict(sync_options)
+
     def sync(table: TableInfo) -> SyncResult:
-        return sync_table(
-            spark,
-            table,
-            listing,
-            output_mode=output_mode,
-            merge_schema=merge_schema,
-            overwrite_schema=overwrite_schema,
-            run_version=run_version,
-            accept_conflicts=accept_conflicts,
-            allow_forgotten_entries=allow_forgotten_entries,
-            quiet_period=None if quiet_period is None else timedelta(seconds=quiet_period),
-            options=chosen,
-        )
+        return sync_table(spark, table, listing, run_version=run_version, sync_options=what_to_sync, options=chosen)
 
     def make_failed(table: TableInfo, _: Exception) -> SyncResult:
         return SyncResult(table.qualified_name, redacted(table.location), False, "failed", run_version=run_version)

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +44,9 @@ from airflow_hive_to_delta.core.lifecycle.sync.schema import (
 from airflow_hive_to_delta.core.listing.age import ListedAt, check_age, is_of_run, listed_before, now
 from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.options import ConversionOptions, SyncOptions
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files, persisted
-from airflow_hive_to_delta.core.results import OutputMode, SyncResult
+from airflow_hive_to_delta.core.results import SyncResult
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.storage.log_storage import Storage, storage_for
 from airflow_hive_to_delta.core.storage.uri import Location
@@ -60,7 +60,6 @@ logger = logging.getLogger(__name__)
 
 #: How often a sync that others were faster than looks again.
 _TRIES = 10
-_MODES = ("append", "complete")
 
 
 def sync_table(
@@ -68,14 +67,10 @@ def sync_table(
     table: TableInfo,
     listing: Listing,
     *,
-    output_mode: OutputMode = "append",
-    merge_schema: bool = False,
-    overwrite_schema: bool = False,
     run_version: int | None = None,
-    accept_conflicts: bool = False,
-    allow_forgotten_entries: bool = False,
-    quiet_period: timedelta | None = None,
+    sync_options: SyncOptions | None = None,
     options: ConversionOptions | None = None,
+    **flags: Any,
 ) -> SyncResult:
     """Bring what has changed in a Hive table into the Delta table that was made of it.
 
@@ -83,46 +78,23 @@ def sync_table(
 
     :param table: the Hive table, as discovery finds it now.
     :param listing: finds its files as they are now.
-    :param output_mode: ``append`` adds new files and leaves those that Hive has dropped; it refuses partitions that
-        Hive has written anew, whose rows would be there twice. ``complete`` mirrors what Hive has replaced and dropped.
-    :param merge_schema: take over columns that Hive has got, and types that it has made wider.
-    :param overwrite_schema: take over Hive's columns whatever they were before, by adding every file anew. Only with
-        ``complete``.
     :param run_version: the number of this run, larger for every later one: a run whose number, or a larger one, was
         committed before changes nothing. When not given, this is a new run.
-    :param accept_conflicts: add files that Hive has written anew after Delta had deleted or rewritten rows of them.
-        What Delta kept of their old rows stays.
-    :param allow_forgotten_entries: go on though entries of the log are gone that no sync has seen.
-    :param quiet_period: leave a partition as it is, for the next sync, while one of its files in Hive is younger than
-        this: a job may be in the midst of writing it. A table without partition columns is one partition. Times of
-        files are the storage's, and the age is by this machine's clock at the moment of the listing, or by the time of
-        the list where it was made before. Without one, what a job has written so far is taken over.
+    :param sync_options: what to bring, and which checks to give up.
+    :param options: those that the table was converted with.
+    :param flags: fields of :class:`SyncOptions`, such as ``output_mode="complete"``, in the place of ``sync_options``.
     :raises PermanentError: nothing was written.
     :raises TransientError: trying again may help; others kept committing, or the storage did not answer.
     """
     started = time.monotonic()
     options = options or ConversionOptions()
-    if quiet_period is not None and quiet_period < timedelta(0):
-        raise PermanentError(f"quiet_period is {quiet_period}, expected a time of at least 0")
-    if output_mode not in _MODES:
-        raise PermanentError(f"output_mode is {output_mode!r}, expected one of {', '.join(_MODES)}")
-    if overwrite_schema and output_mode != "complete":
-        raise PermanentError("overwrite_schema=True goes with output_mode='complete' only: it adds every file anew")
+    sync_options = _sync_options(sync_options, flags)
     root = checked_root(table, options)
     if table.format == "delta":
         raise UnsupportedTableError(
             f"{table.qualified_name} is a Delta table in its catalog: it was cut over, so there is no Hive table any "
             "more to sync from. Take it out of the sync"
         )
-    asked = _Asked(
-        output_mode,
-        merge_schema,
-        overwrite_schema,
-        run_version,
-        accept_conflicts,
-        allow_forgotten_entries,
-        quiet_period,
-    )
     storage = storage_for(root, spark, options)
     known = _check_ours(table, storage, root)
     for _ in range(_TRIES):
@@ -134,7 +106,7 @@ def sync_table(
         with persisted(listed) as files:
             snapshot = snapshot_of(spark, storage, root)
             if snapshot.version == version:
-                result = _sync_once(snapshot, table, files, listed_at, asked, known, options)
+                result = _sync_once(snapshot, table, files, listed_at, run_version, sync_options, known, options)
                 if result is not None:
                     notes = _update_names(snapshot, result.version, options)
                     duration = round(time.monotonic() - started, 3)
@@ -162,17 +134,13 @@ def app_id_of(snapshot: Snapshot) -> str:
     return f"{log_actions.DISTRIBUTION}-sync-{snapshot.metadata.id}"
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the caller of a sync wants."""
-
-    output_mode: OutputMode
-    merge_schema: bool
-    overwrite_schema: bool
-    run_version: int | None
-    accept_conflicts: bool
-    allow_forgotten_entries: bool
-    quiet_period: timedelta | None
+def _sync_options(given: SyncOptions | None, flags: dict[str, Any]) -> SyncOptions:
+    if given is not None and flags:
+        raise PermanentError(f"sync_options and {', '.join(flags)} were given, expected either")
+    try:
+        return given or SyncOptions(**flags)
+    except ValueError as error:
+        raise PermanentError(str(error)) from error
 
 
 def _check_ours(table: TableInfo, storage: Storage, root: Location) -> frozenset[str]:
@@ -206,14 +174,15 @@ def _sync_once(
     table: TableInfo,
     files: DataFrame,
     listed_at: ListedAt,
-    asked: _Asked,
+    run_version: int | None,
+    sync_options: SyncOptions,
     known: Collection[str],
     options: ConversionOptions,
 ) -> SyncResult | None:
     """One try against one version of the table. None: another writer was faster."""
     app_id = app_id_of(snapshot)
     last = snapshot.transactions.get(app_id)
-    run_version = (last or 0) + 1 if asked.run_version is None else asked.run_version
+    run_version = (last or 0) + 1 if run_version is None else run_version
     result = SyncResult(table.qualified_name, str(snapshot.root), True, "unchanged", snapshot.version, run_version)
     if last is not None and last >= run_version:
         word = f"Run {run_version} was committed before" if last == run_version else f"The later run {last} was before"
@@ -226,21 +195,21 @@ def _sync_once(
             notes=notes,
             waiting_partition_count=waited,
         )
-    notes = check_age(snapshot, table, listed_at, asked.output_mode, run_version)
+    notes = check_age(snapshot, table, listed_at, sync_options.output_mode, run_version)
     check_writable(snapshot, removes=False)
     ledger = ledger_of(snapshot)
-    if not asked.allow_forgotten_entries:
+    if not sync_options.allow_forgotten_entries:
         ledger.check_whole(f"{table.qualified_name} cannot be synced")
     declared = declared_schema(table)
-    overwrite = asked.overwrite_schema and not fits_without_overwrite(snapshot, declared, table.partition_keys)
+    overwrite = sync_options.overwrite_schema and not fits_without_overwrite(snapshot, declared, table.partition_keys)
     partition_types = _partition_types(snapshot, table, options, overwrite=overwrite)
     records = Records(snapshot.storage, snapshot.root)
-    quiet_since = _quiet_since(listed_at, asked.quiet_period)
+    quiet_since = _quiet_since(listed_at, sync_options.quiet_period)
     with differences(snapshot, ledger, files, partition_types, options, records.settled(), quiet_since) as found:
         waiting = found.waiting_partitions()
-        notes += _waiting_notes(found, waiting, asked.quiet_period, overwrite=overwrite)
+        notes += _waiting_notes(found, waiting, sync_options.quiet_period, overwrite=overwrite)
         result = replace(result, waiting_partition_count=waiting.count, waiting_partitions=waiting.names)
-        change, more = _change(table, found, asked, overwrite=overwrite)
+        change, more = _change(table, found, sync_options, overwrite=overwrite)
         notes += more
         removes = found.count_live(*change.removed_before, *change.removed)
         adds = found.count(*change.added)
@@ -249,14 +218,19 @@ def _sync_once(
         with _described(snapshot, table, files, found, change, partition_types, overwrite, options) as (new, schema):
             if schema is None:
                 schema = synced_schema(
-                    snapshot, declared, new.evidence, known, options, merge=asked.merge_schema or asked.overwrite_schema
+                    snapshot,
+                    declared,
+                    new.evidence,
+                    known,
+                    options,
+                    merge=sync_options.merge_schema or sync_options.overwrite_schema,
                 )
             if not (adds or removes or schema.actions):
                 ledger.keep()
                 return replace(result, notes=[*notes, *schema.notes])
-            run = Run(app_id, run_version, asked.output_mode, listed_at.report_time, waiting.count)
+            run = Run(app_id, run_version, sync_options.output_mode, listed_at.report_time, waiting.count)
             committed = commit_changes(snapshot, found, change, new, schema, list(partition_types), run, options)
-        settled = found.vanished() if committed is not None and asked.accept_conflicts else []
+        settled = found.vanished() if committed is not None and sync_options.accept_conflicts else []
     if committed is None:
         return None
     if schema.metadata is not None:
@@ -334,18 +308,20 @@ def _partition_types(
     return types
 
 
-def _change(table: TableInfo, found: Differences, asked: _Asked, *, overwrite: bool) -> tuple[Change, list[str]]:
+def _change(
+    table: TableInfo, found: Differences, sync_options: SyncOptions, *, overwrite: bool
+) -> tuple[Change, list[str]]:
     """What is to be committed, and what people should know; raises for what this mode cannot do."""
     name = table.qualified_name
     notes = []
-    if found.count("conflict") and not asked.accept_conflicts:
+    if found.count("conflict") and not sync_options.accept_conflicts:
         raise PermanentError(
             f"{name}: Hive has written {found.count('conflict')} file(s) anew after Delta had deleted or rewritten "
             f"rows of them or of their partition: {found.some('conflict')}. Which rows are right only people know: "
             "delete the old ones from the Delta table, then pass accept_conflicts=True, which adds the files so"
         )
     new = {"new", *(("conflict",) if found.count("conflict") else ())}
-    if asked.output_mode == "append":
+    if sync_options.output_mode == "append":
         rewritten = found.count("replaced", "lost") + found.count_live("conflict")
         if rewritten:
             raise PermanentError(
