@@ -21,8 +21,9 @@ from airflow_hive_to_delta.core.errors import (
     VerificationError,
 )
 from airflow_hive_to_delta.core.lifecycle.comparison import Comparison
+from airflow_hive_to_delta.core.lifecycle.context import TableContext
 from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
-from airflow_hive_to_delta.core.lifecycle.preflight import checked_root, examined, partition_types_of
+from airflow_hive_to_delta.core.lifecycle.preflight import parse_partition_types, preflight
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
 from airflow_hive_to_delta.core.models import TableInfo
@@ -60,7 +61,8 @@ def verify_table(
     options = options or ConversionOptions()
     if level not in ("counts", "full"):
         raise PermanentError(f"level is {level!r}, expected counts or full")
-    root = checked_root(table, options)
+    context = TableContext.open(spark, table, options)
+    root = context.root
     if table.format == "delta":
         raise UnsupportedTableError(
             f"{table.qualified_name} is a Delta table in its catalog, so there is no original to compare it with"
@@ -74,15 +76,16 @@ def verify_table(
         view = DeltaTableView.for_path(spark, table.location, version=own, options=options)
     found_version = view.version
     # Of the footers only the rows and the columns are needed.
-    read_by = options if options.stats == "scan" else replace(options, stats="none")
+    if options.stats != "scan":
+        context = replace(context, options=replace(options, stats="none"))
     files = files_as_df(spark, listing, table, options)
     written_by_others = not all(commit.ours for commit in latest.history)
     if written_by_others:
-        files = _of_hive(files, latest)
-    with examined(spark, table, files, root, partition_types_of(table, options), read_by) as original:
+        files = _without_files_of_delta(files, latest)
+    with preflight(context, files, parse_partition_types(context)) as original:
         # Spark would read what others have written into the table's folders as a part of it.
         through_catalog = table.source == "spark" and not written_by_others
-        comparison = Comparison(spark, table, view, original, through_catalog, read_by)
+        comparison = Comparison(context, view, original, through_catalog)
         result = VerifyResult(
             source_table=table.qualified_name,
             location=str(root),
@@ -125,8 +128,8 @@ def _keep_verified(records: Records, latest: Snapshot, result: VerifyResult) -> 
         result.notes.append(f"That it was verified could not be kept beside its log: {error}")
 
 
-def _of_hive(files: DataFrame, latest: Snapshot) -> DataFrame:
-    """Listed files without those that Delta wrote: they may lie in the same folders."""
+def _without_files_of_delta(files: DataFrame, latest: Snapshot) -> DataFrame:
+    """The listed files, less those that Delta wrote, which may lie in the same folders."""
     deltas = ledger_of(latest).files().where("delta AND hive IS NULL").select("key")
     return files.withColumn("key", place_of_listed()).join(deltas, "key", "left_anti").drop("key")
 

@@ -28,9 +28,9 @@ from airflow_hive_to_delta.core.errors import (
     TransientError,
     UnsupportedTableError,
 )
+from airflow_hive_to_delta.core.lifecycle.context import TableContext
 from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
-from airflow_hive_to_delta.core.lifecycle.preflight import checked_root, declared_schema, examined, partition_types_of
-from airflow_hive_to_delta.core.lifecycle.records import Records
+from airflow_hive_to_delta.core.lifecycle.preflight import declare_schema, parse_partition_types, preflight
 from airflow_hive_to_delta.core.lifecycle.registered_names import update_registered_columns
 from airflow_hive_to_delta.core.lifecycle.sync.changes import Differences, WaitingPartitions, differences
 from airflow_hive_to_delta.core.lifecycle.sync.commit import Change, Run, commit_changes
@@ -42,14 +42,12 @@ from airflow_hive_to_delta.core.lifecycle.sync.schema import (
     synced_schema,
 )
 from airflow_hive_to_delta.core.listing.age import ListedAt, check_age, is_of_run, listed_before, now
-from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
+from airflow_hive_to_delta.core.listing.base import Listing
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions, SyncOptions
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files, persisted
 from airflow_hive_to_delta.core.results import SyncResult
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.log_storage import Storage, storage_for
-from airflow_hive_to_delta.core.storage.uri import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,26 +87,26 @@ def sync_table(
     started = time.monotonic()
     options = options or ConversionOptions()
     sync_options = _sync_options(sync_options, flags)
-    root = checked_root(table, options)
+    context = TableContext.open(spark, table, options)
+    root, storage = context.root, context.storage
     if table.format == "delta":
         raise UnsupportedTableError(
             f"{table.qualified_name} is a Delta table in its catalog: it was cut over, so there is no Hive table any "
             "more to sync from. Take it out of the sync"
         )
-    storage = storage_for(root, spark, options)
-    known = _check_ours(table, storage, root)
+    known = _check_ours(context)
     for _ in range(_TRIES):
         # Before the listing: what it does not show and a later version has was committed meanwhile, and is not gone.
         version = log_segment(storage, root).version
         listed_at = listed_before(listing, table) or ListedAt(now(), version)
         with spark_call(f"Listing the files of {table.qualified_name}"):
-            listed = files_as_df(spark, listing, table, options)
+            listed = context.list_files(listing)
         with persisted(listed) as files:
             snapshot = snapshot_of(spark, storage, root)
             if snapshot.version == version:
-                result = _sync_once(snapshot, table, files, listed_at, run_version, sync_options, known, options)
+                result = _sync_once(context, snapshot, files, listed_at, run_version, sync_options, known)
                 if result is not None:
-                    notes = _update_names(snapshot, result.version, options)
+                    notes = _update_names(context, snapshot, result.version)
                     duration = round(time.monotonic() - started, 3)
                     return replace(result, notes=[*result.notes, *notes], duration_seconds=duration)
         logger.info("%s: another writer was faster; comparing again", table.qualified_name)
@@ -117,15 +115,14 @@ def sync_table(
     )
 
 
-def _update_names(snapshot: Snapshot, version: int | None, options: ConversionOptions) -> list[str]:
+def _update_names(context: TableContext, snapshot: Snapshot, version: int | None) -> list[str]:
     """Give the table's names in Glue the columns of this version, also when an earlier call ended before it did."""
-    records = Records(snapshot.storage, snapshot.root)
 
     def metadata() -> Metadata:
         now = snapshot if version == snapshot.version else snapshot_of(snapshot.spark, snapshot.storage, snapshot.root)
         return now.metadata
 
-    changed = update_registered_columns(records, metadata, options)
+    changed = update_registered_columns(context.records, metadata, context.options)
     return [f"{', '.join(changed)} in Glue has the columns of the log now"] if changed else []
 
 
@@ -143,11 +140,11 @@ def _sync_options(given: SyncOptions | None, flags: dict[str, Any]) -> SyncOptio
         raise PermanentError(str(error)) from error
 
 
-def _check_ours(table: TableInfo, storage: Storage, root: Location) -> frozenset[str]:
-    """Refuse a log that is not of this table's conversion; the columns that the table had then."""
-    records = Records(storage, root)
+def _check_ours(context: TableContext) -> frozenset[str]:
+    """Refuse a log that is not of this table's conversion. Returns the columns that the table had then."""
+    table, root, records = context.table, context.root, context.records
     kept = records.source()
-    state = delta_log.log_state(storage, root)
+    state = delta_log.log_state(context.storage, root)
     if not state.exists:
         raise PermanentError(
             f"{table.qualified_name} is not converted yet: {root} holds no Delta log. Convert it first"
@@ -170,16 +167,16 @@ def _names(columns: Sequence[Mapping[str, Any]] | None) -> frozenset[str]:
 
 
 def _sync_once(
+    context: TableContext,
     snapshot: Snapshot,
-    table: TableInfo,
     files: DataFrame,
     listed_at: ListedAt,
     run_version: int | None,
     sync_options: SyncOptions,
     known: Collection[str],
-    options: ConversionOptions,
 ) -> SyncResult | None:
     """One try against one version of the table. None: another writer was faster."""
+    table, options, records = context.table, context.options, context.records
     app_id = app_id_of(snapshot)
     last = snapshot.transactions.get(app_id)
     run_version = (last or 0) + 1 if run_version is None else run_version
@@ -200,10 +197,9 @@ def _sync_once(
     ledger = ledger_of(snapshot)
     if not sync_options.allow_forgotten_entries:
         ledger.check_whole(f"{table.qualified_name} cannot be synced")
-    declared = declared_schema(table)
+    declared = declare_schema(table)
     overwrite = sync_options.overwrite_schema and not fits_without_overwrite(snapshot, declared, table.partition_keys)
-    partition_types = _partition_types(snapshot, table, options, overwrite=overwrite)
-    records = Records(snapshot.storage, snapshot.root)
+    partition_types = _partition_types(context, snapshot, overwrite=overwrite)
     quiet_since = _quiet_since(listed_at, sync_options.quiet_period)
     with differences(snapshot, ledger, files, partition_types, options, records.settled(), quiet_since) as found:
         waiting = found.waiting_partitions()
@@ -215,7 +211,7 @@ def _sync_once(
         adds = found.count(*change.added)
         if removes:
             check_writable(snapshot, removes=True)
-        with _described(snapshot, table, files, found, change, partition_types, overwrite, options) as (new, schema):
+        with _describe_added(context, snapshot, files, found, change, partition_types, overwrite) as (new, schema):
             if schema is None:
                 schema = synced_schema(
                     snapshot,
@@ -292,12 +288,11 @@ def _waiting_notes(
     return notes
 
 
-def _partition_types(
-    snapshot: Snapshot, table: TableInfo, options: ConversionOptions, *, overwrite: bool
-) -> dict[str, str]:
+def _partition_types(context: TableContext, snapshot: Snapshot, *, overwrite: bool) -> dict[str, str]:
     """The types by which partition values are read: the Delta table's own, unless its schema is overwritten."""
+    table = context.table
     if overwrite:
-        return partition_types_of(table, options)
+        return parse_partition_types(context)
     types = physical_partition_types(snapshot.metadata)
     if [key.lower() for key in table.partition_keys] != [name.lower() for name in types]:
         raise SchemaError(
@@ -358,24 +353,22 @@ def _change(
 
 
 @contextmanager
-def _described(
+def _describe_added(
+    context: TableContext,
     snapshot: Snapshot,
-    table: TableInfo,
     files: DataFrame,
     found: Differences,
     change: Change,
     partition_types: dict[str, str],
     overwrite: bool,
-    options: ConversionOptions,
 ) -> Iterator[tuple[DescribedFiles, SyncedSchema | None]]:
-    """The files to add, described; and the schema where it is overwritten by what they and Hive's catalog say."""
-    spark, root = snapshot.spark, snapshot.root
+    """Describe the files to add; and resolve the schema where it is overwritten by what they and Hive's catalog say."""
     chosen = found.of(change.added).selectExpr("h_path AS path")
     added = files.join(chosen, "path", "left_semi")
     if overwrite:
-        with examined(spark, table, added, root, partition_types, options) as whole:
+        with preflight(context, added, partition_types) as whole:
             schema = overwritten_schema(snapshot, whole.schema, list(partition_types))
             yield whole.files, schema
         return
-    with describe_files(spark, added, root, partition_types, options) as described:
+    with describe_files(context.spark, added, context.root, partition_types, context.options) as described:
         yield described, None
