@@ -15,7 +15,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta import actions as log_actions
@@ -32,8 +31,9 @@ from airflow_hive_to_delta.core.lifecycle.context import TableContext
 from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
 from airflow_hive_to_delta.core.lifecycle.preflight import declare_schema, parse_partition_types, preflight
 from airflow_hive_to_delta.core.lifecycle.registered_names import update_registered_columns
-from airflow_hive_to_delta.core.lifecycle.sync.changes import Differences, WaitingPartitions, differences
+from airflow_hive_to_delta.core.lifecycle.sync.changes import Differences, differences
 from airflow_hive_to_delta.core.lifecycle.sync.commit import Change, Run, commit_changes
+from airflow_hive_to_delta.core.lifecycle.sync.plan import note_waiting, plan_change, quiet_since
 from airflow_hive_to_delta.core.lifecycle.sync.schema import (
     SyncedSchema,
     fits_without_overwrite,
@@ -200,12 +200,12 @@ def _sync_once(
     declared = declare_schema(table)
     overwrite = sync_options.overwrite_schema and not fits_without_overwrite(snapshot, declared, table.partition_keys)
     partition_types = _partition_types(context, snapshot, overwrite=overwrite)
-    quiet_since = _quiet_since(listed_at, sync_options.quiet_period)
-    with differences(snapshot, ledger, files, partition_types, options, records.settled(), quiet_since) as found:
+    young_after = quiet_since(listed_at, sync_options.quiet_period)
+    with differences(snapshot, ledger, files, partition_types, options, records.settled(), young_after) as found:
         waiting = found.waiting_partitions()
-        notes += _waiting_notes(found, waiting, sync_options.quiet_period, overwrite=overwrite)
+        notes += note_waiting(found, waiting, sync_options.quiet_period, overwrite=overwrite)
         result = replace(result, waiting_partition_count=waiting.count, waiting_partitions=waiting.names)
-        change, more = _change(table, found, sync_options, overwrite=overwrite)
+        change, more = plan_change(table, found, sync_options, overwrite=overwrite)
         notes += more
         removes = found.count_live(*change.removed_before, *change.removed)
         adds = found.count(*change.added)
@@ -255,39 +255,6 @@ def _waited(snapshot: Snapshot, run_version: int) -> int:
     return max((int(found.get(log_actions.WAITING, 0)) for found in metrics), default=0)
 
 
-def _quiet_since(listed_at: ListedAt, quiet_period: timedelta | None) -> int | None:
-    """The time after which a file is too young; None: none is."""
-    if not quiet_period:
-        return None
-    moment = now() if listed_at.time is None else listed_at.time
-    return moment - round(quiet_period.total_seconds() * 1000)
-
-
-def _waiting_notes(
-    found: Differences, waiting: WaitingPartitions, quiet_period: timedelta | None, *, overwrite: bool
-) -> list[str]:
-    notes = []
-    if waiting.count:
-        more = waiting.count - len(waiting.names)
-        names = ", ".join(waiting.names) + (f" and {more} more" if more else "")
-        young = f"files younger than {quiet_period} in {waiting.count} partition(s): {names}"
-        if overwrite:
-            raise TransientError(
-                f"Hive has {young}. overwrite_schema=True adds every file anew, so none can wait for the next sync. "
-                "Try again when Hive has not written for so long, or with a shorter quiet_period"
-            )
-        notes.append(
-            f"Hive has {young}. What it has changed there waits for the next sync. If they are always written to, pass "
-            "a shorter quiet_period"
-        )
-    changed = found.count("new", "replaced", "conflict")
-    if quiet_period and changed and (timeless := found.count_without_time()):
-        notes.append(
-            f"{timeless} new or changed file(s) have no time in the list, so quiet_period did not apply to them"
-        )
-    return notes
-
-
 def _partition_types(context: TableContext, snapshot: Snapshot, *, overwrite: bool) -> dict[str, str]:
     """The types by which partition values are read: the Delta table's own, unless its schema is overwritten."""
     table = context.table
@@ -301,55 +268,6 @@ def _partition_types(context: TableContext, snapshot: Snapshot, *, overwrite: bo
             "take over Hive's partition columns"
         )
     return types
-
-
-def _change(
-    table: TableInfo, found: Differences, sync_options: SyncOptions, *, overwrite: bool
-) -> tuple[Change, list[str]]:
-    """What is to be committed, and what people should know; raises for what this mode cannot do."""
-    name = table.qualified_name
-    notes = []
-    if found.count("conflict") and not sync_options.accept_conflicts:
-        raise PermanentError(
-            f"{name}: Hive has written {found.count('conflict')} file(s) anew after Delta had deleted or rewritten "
-            f"rows of them or of their partition: {found.some('conflict')}. Which rows are right only people know: "
-            "delete the old ones from the Delta table, then pass accept_conflicts=True, which adds the files so"
-        )
-    new = {"new", *(("conflict",) if found.count("conflict") else ())}
-    if sync_options.output_mode == "append":
-        rewritten = found.count("replaced", "lost") + found.count_live("conflict")
-        if rewritten:
-            raise PermanentError(
-                f"{name}: {rewritten} file(s) of the Delta table were rewritten or deleted by Hive under their names: "
-                f"{found.some('replaced', 'lost', 'conflict')}. Appending cannot mend that: pass "
-                "output_mode='complete', which mirrors what Hive has done"
-            )
-        if partitions := found.rewritten_partitions():
-            raise PermanentError(
-                f"{name}: Hive has dropped files of the partition(s) {', '.join(partitions)} and written others there, "
-                "so appending these could double rows. Pass output_mode='complete', which mirrors what Hive has done"
-            )
-        if found.count("gone"):
-            stay = f"{found.count('gone')} file(s) that Hive has no more stay in the Delta table"
-            notes.append(
-                f"{stay}: append only adds. If they were deleted, it cannot be read before output_mode='complete'"
-            )
-        return Change(frozenset(), frozenset(), frozenset(new)), notes
-    if found.count("lost"):
-        notes.append(
-            f"{found.count('lost')} file(s) that Delta had written were deleted with Hive's own, as INSERT OVERWRITE "
-            f"does with all that lies in a folder, and are removed from the log: {found.some('lost')}"
-        )
-    if not overwrite:
-        before = frozenset({"replaced", "conflict"})
-        return Change(before, frozenset({"gone", "lost"}), frozenset({"replaced", *new})), notes
-    if found.count("delta", "taken", "lost"):
-        raise SchemaError(
-            f"{name}: overwrite_schema=True adds every file of Hive anew, but Delta has written to this table, and its "
-            "writes would be lost. Roll the table back and convert it again, or change the columns in Delta"
-        )
-    every = frozenset({"replaced", "same", "conflict"})
-    return Change(every, frozenset({"gone", "lost"}), frozenset({*every, *new})), notes
 
 
 @contextmanager
