@@ -1,7 +1,7 @@
 """What a job does: the actions of a :class:`JobRequest`, each a function of the session and the request's arguments.
 
 - ``discover``: ``allow`` and ``deny``, patterns on ``catalog.schema.table``. The result has ``tables``.
-- ``list``: ``tables``; ``listing``, as :func:`listing_of` takes it; ``manifests``, where each table's manifest goes,
+- ``list``: ``tables``; ``listing``, as :func:`make_listing` takes it; ``manifests``, where each table's manifest goes,
   or null; ``inline_limit``; ``options``. The result has ``lists``: a file list for each table, or its error.
 - ``plan``: ``tables``; ``listing``, or ``lists`` in which an error may stand for a list; ``max_workers``; ``options``.
   The result has ``results``, a plan for each table.
@@ -26,7 +26,6 @@ that was made again for each table, or null.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -54,8 +53,9 @@ from airflow_hive_to_delta.core.results import (
 )
 from airflow_hive_to_delta.core.runner import run_tables
 from airflow_hive_to_delta.core.storage.uri import redacted
-from airflow_hive_to_delta.job.file_lists import GivenLists, ListMaker, listing_of
+from airflow_hive_to_delta.job.file_lists import GivenLists, ListMaker, make_listing
 from airflow_hive_to_delta.job.manifests import list_error
+from airflow_hive_to_delta.job.progress import print_progress
 from airflow_hive_to_delta.job.table_results import TableResults
 
 if TYPE_CHECKING:
@@ -65,14 +65,9 @@ Tables = list[dict[str, Any]]
 Result = TypeVar("Result", bound=TableResult)
 
 
-def say(line: str) -> None:
-    """Tell what the job is doing, where the engine finds it."""
-    print(line, file=sys.stderr, flush=True)
-
-
 def discover_tables(spark: SparkSession, allow: list[str], deny: list[str]) -> dict[str, Any]:
     tables = UCDiscovery(allow, deny).discover(spark)
-    say(f"Found {len(tables)} tables")
+    print_progress(f"Found {len(tables)} tables")
     return {"tables": [table.to_dict() for table in tables]}
 
 
@@ -84,21 +79,21 @@ def list_files(
     inline_limit: int,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    maker = ListMaker(spark, ConversionOptions.from_dict(options), inline_limit, say)
+    maker = ListMaker(spark, ConversionOptions.from_dict(options), inline_limit)
     maker.strategy(listing)  # a listing that cannot be had fails the job, and not each of its tables
     lists = []
     for document, manifest in zip(tables, manifests, strict=True):
         table = TableInfo.from_dict(document)
         try:
-            lists.append(maker.make(_current(spark, table), listing, manifest).to_dict())
+            lists.append(maker.make(_read_definition(spark, table), listing, manifest).to_dict())
         except Exception as error:
-            say(f"{table.qualified_name}: {error}")
+            print_progress(f"{table.qualified_name}: {error}")
             lists.append(list_error(table.qualified_name, error, listing))
     return {"lists": lists}
 
 
-def _current(spark: SparkSession, table: TableInfo) -> TableInfo:
-    """A table of the session's catalog as it is described there now; of Glue's the task has asked."""
+def _read_definition(spark: SparkSession, table: TableInfo) -> TableInfo:
+    """Read the definition of a table of the session's catalog again. The task has done so for tables of Glue."""
     return current_definition(table, spark) if table.source == "spark" else table
 
 
@@ -110,10 +105,10 @@ def plan_tables(
     lists: list[dict[str, Any]] | None = None,
     max_workers: int = 4,
 ) -> dict[str, Any]:
-    strategy = GivenLists(lists or []) if listing is None else listing_of(spark, listing)
+    strategy = GivenLists(lists or []) if listing is None else make_listing(spark, listing)
     plans = plan_conversions(
         spark,
-        _tables(tables),
+        _parse_tables(tables),
         strategy,
         max_workers=max_workers,
         options=ConversionOptions.from_dict(options),
@@ -133,9 +128,9 @@ def convert_tables(
     table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
-    infos = _tables(tables)
+    infos = _parse_tables(tables)
     schemas = {table.qualified_name: schema for table, schema in zip(infos, target_schemas, strict=True)}
-    listing = _given_lists(spark, lists, list_again, chosen)
+    listing = _make_given_listing(spark, lists, list_again, chosen)
     converter = TableConverter(
         spark, infos, listing, target_catalog, lambda table: schemas[table.qualified_name], chosen
     )
@@ -163,10 +158,10 @@ def verify_tables(
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
     later_try = bool(list_again and list_again["later_try"])
-    listing = _given_lists(spark, lists, list_again and {**list_again, "later_try": False}, chosen)
+    listing = _make_given_listing(spark, lists, list_again and {**list_again, "later_try": False}, chosen)
     # What was mended after a first try is seen by a new list only, and a sync may have mended it.
-    afresh = _given_lists(spark, lists, list_again, chosen) if later_try else None
-    infos = _tables(tables)
+    afresh = _make_given_listing(spark, lists, list_again, chosen) if later_try else None
+    infos = _parse_tables(tables)
     wanted = {table.qualified_name: version for table, version in zip(infos, versions, strict=True)}
 
     def verify(table: TableInfo) -> VerifyResult:
@@ -175,7 +170,7 @@ def verify_tables(
             try:
                 return verify_table(spark, table, listing, level=level, version=version, options=chosen)
             except PermanentError:
-                if afresh is None or not afresh.can_list(table):
+                if afresh is None or not afresh.can_list_again(table):
                     raise
                 return verify_table(spark, table, afresh, level=level, version="ours", options=chosen)
         except VerificationError as error:
@@ -199,7 +194,7 @@ def sync_tables(
     table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
-    listing = _given_lists(spark, lists, list_again, chosen)
+    listing = _make_given_listing(spark, lists, list_again, chosen)
 
     what_to_sync = SyncOptions.from_dict(sync_options)
 
@@ -209,7 +204,9 @@ def sync_tables(
     def make_failed(table: TableInfo, _: Exception) -> SyncResult:
         return SyncResult(table.qualified_name, redacted(table.location), False, "failed", run_version=run_version)
 
-    return _run(spark, _tables(tables), sync, make_failed, max_workers, listing=listing, table_results=table_results)
+    return _run(
+        spark, _parse_tables(tables), sync, make_failed, max_workers, listing=listing, table_results=table_results
+    )
 
 
 def vacuum_tables(
@@ -239,7 +236,7 @@ def vacuum_tables(
     def make_failed(table: TableInfo, _: Exception) -> VacuumResult:
         return VacuumResult(table.qualified_name, dry_run=dry_run, location=redacted(table.location))
 
-    return _run(spark, _tables(tables), vacuum, make_failed, table_results=table_results)
+    return _run(spark, _parse_tables(tables), vacuum, make_failed, table_results=table_results)
 
 
 def roll_back_tables(
@@ -258,7 +255,7 @@ def roll_back_tables(
     def make_failed(table: TableInfo, _: Exception) -> RollbackResult:
         return RollbackResult(table.qualified_name, redacted(table.location), False, "failed")
 
-    return _run(spark, _tables(tables), roll_back, make_failed, table_results=table_results)
+    return _run(spark, _parse_tables(tables), roll_back, make_failed, table_results=table_results)
 
 
 def cut_over_tables(
@@ -274,7 +271,7 @@ def cut_over_tables(
 
     return _run(
         spark,
-        _tables(tables),
+        _parse_tables(tables),
         lambda table: cut_over_table(spark, table, options=chosen),
         make_failed,
         table_results=table_results,
@@ -295,14 +292,14 @@ def _run(
 
     :param listing: of an action that needs the files: the definitions of its tables are read again before the work.
     """
-    kept = TableResults(spark, table_results, say)
+    kept = TableResults(spark, table_results)
 
     def list_made(table: TableInfo) -> dict[str, Any] | None:
         return None if listing is None else listing.made(table.qualified_name)
 
     def begin(table: TableInfo) -> Result:
         kept.begin(table.qualified_name)
-        return work(table if listing is None else _current(spark, table))
+        return work(table if listing is None else _read_definition(spark, table))
 
     def end(table: TableInfo, result: Result) -> None:
         kept.end(table.qualified_name, {"result": result.to_dict(), "files": list_made(table)})
@@ -311,14 +308,14 @@ def _run(
     return {"results": [result.to_dict() for result in results], "files": [list_made(table) for table in tables]}
 
 
-def _tables(documents: Tables) -> list[TableInfo]:
+def _parse_tables(documents: Tables) -> list[TableInfo]:
     return [TableInfo.from_dict(document) for document in documents]
 
 
-def _given_lists(
+def _make_given_listing(
     spark: SparkSession, lists: list[dict[str, Any]], again: dict[str, Any] | None, options: ConversionOptions
 ) -> GivenLists:
     if again is None:
         return GivenLists(lists)
-    maker = ListMaker(spark, options, again["inline_limit"], say)
+    maker = ListMaker(spark, options, again["inline_limit"])
     return GivenLists(lists, maker, again["manifests"], later_try=again["later_try"])

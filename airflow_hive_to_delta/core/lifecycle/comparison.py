@@ -236,7 +236,7 @@ class Comparison:
         return add_up_checksums(files.join(self._in_groups(self.original.files.frame).select("key", "group"), "key"))
 
     def _checksums(self, data: DataFrame, columns: Sequence[str]) -> DataFrame:
-        """Of a table as Spark reads it, with typed partition columns."""
+        """The checksums of a table as Spark reads it, with typed partition columns."""
         from pyspark.sql import functions as F  # noqa: N812
 
         texts = [F.col(sql_identifier(name)).cast("string") for name in _spelt(data, self.view.partitioning)]
@@ -287,7 +287,7 @@ class Comparison:
         return found
 
 
-# When a file was written; null when nobody knows. In seconds, for not every listing of a storage knows it better.
+# When a file was written; null when it is not known. In seconds, for not every listing knows it more exactly.
 _SECONDS = "nullif(modification_time, 0) div 1000 AS seconds"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 

@@ -15,7 +15,7 @@ from airflow_hive_to_delta.core.catalogs.references import (
 from airflow_hive_to_delta.core.delta.roots import delta_roots, folders_above
 from airflow_hive_to_delta.core.delta.snapshot import Snapshot, key_of, some
 from airflow_hive_to_delta.core.errors import AccessDeniedError, PermanentError
-from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
+from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
@@ -54,14 +54,14 @@ def find_orphans(
     :param dropped: names of tables and schemas that the caller knows to be dropped.
     :raises HiveToDeltaError: the log, a catalog or the storage could not be read.
     """
-    _check_whole(snapshot)
+    _check_log_is_whole(snapshot)
     kept = Counter[str]()
     until = time.time() * 1000 - retention
     with spark_call(f"Looking for the files that were removed from {snapshot.root}"):
         removed = list(_removed_before(snapshot, until, options, kept))
     orphans = []
     if removed:
-        source = _source(snapshot, given, options)
+        source = _choose_source(snapshot, given, options)
         registrations = Records(snapshot.storage, snapshot.root).registrations()
         references = find_catalog_references(spark, source, registrations, options, dropped)
         unreferenced = [(file, known) for file, known in removed if not references.cover(file)]
@@ -96,7 +96,7 @@ class _Removed(NamedTuple):
     removed_at: int
 
 
-def _check_whole(snapshot: Snapshot) -> None:
+def _check_log_is_whole(snapshot: Snapshot) -> None:
     """Every entry that is left can be read, and none is missing between two others."""
     versions = sorted(snapshot.segment.times)
     holes = sorted(set(range(versions[0], snapshot.version + 1)) - set(versions)) if versions else []
@@ -115,8 +115,8 @@ def _removed_before(
     snapshot: Snapshot, until: float, options: ConversionOptions, kept: Counter[str]
 ) -> Iterator[tuple[Location, _Removed]]:
     """Files outside the root that are not live and were removed before a time, in the order of their places."""
-    for row in _external(snapshot).toLocalIterator():
-        location = _location(row.key)
+    for row in _find_external(snapshot).toLocalIterator():
+        location = _parse_key(row.key)
         if row.is_live:
             kept["are live, with other rows deleted or by another spelling"] += 1
         elif row.hive is None:
@@ -136,11 +136,11 @@ def _removed_before(
             yield location, _Removed(row.size, row.hive_time, row.removed_at)
 
 
-def _external(snapshot: Snapshot) -> DataFrame:
+def _find_external(snapshot: Snapshot) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     root = f"{canonical_uri(key_of(snapshot.root))}/"
-    ledger = ledger_of(snapshot)
+    ledger = read_ledger(snapshot)
     written = ledger.files().select("key", "hive", "hive_time", "hive_size")
     live = snapshot.files.select("key", canonical_uri_column("key").alias("place")).withColumn("is_live", F.lit(True))
     said = snapshot.removed.select("key", "path", "deletion_timestamp", "size")
@@ -179,7 +179,7 @@ def _external(snapshot: Snapshot) -> DataFrame:
     )
 
 
-def _location(key: str) -> Location | None:
+def _parse_key(key: str) -> Location | None:
     """The place of a key; None when it is spelt so that it may lead elsewhere."""
     try:
         location = parse_location(key)
@@ -222,7 +222,7 @@ def _outside_delta_tables(
     return [(file, known) for file, known in files if not any(f.place in roots for f in folders_above([file]))]
 
 
-def _source(snapshot: Snapshot, given: TableInfo | None, options: ConversionOptions) -> TableInfo:
+def _choose_source(snapshot: Snapshot, given: TableInfo | None, options: ConversionOptions) -> TableInfo:
     """The Hive table, whose metastore is to be asked."""
     kept = Records(snapshot.storage, snapshot.root).source()
     source = given if given is not None and given.source != "none" else kept

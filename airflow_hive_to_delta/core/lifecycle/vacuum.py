@@ -60,7 +60,7 @@ def vacuum_external_files(
 
     :param table: a view, the Hive table, a path, or a name.
     :param retention_hours: the table's ``delta.deletedFileRetentionDuration`` counts when it is longer than 168.
-    :param dry_run: only say what would go.
+    :param dry_run: only name what would be deleted.
     :param allow_short_retention: take ``retention_hours`` as it is. Whoever reads an older version, or wants to go
         back to one, loses its files.
     :param dropped: full names (``catalog.schema.table``, ``database.table``) of the Hive table, or of a schema, that
@@ -81,9 +81,9 @@ def vacuum_external_files(
     for _ in range(_TRIES):
         snapshot = snapshot_of(spark, view.storage, view.root)
         check_vacuum(snapshot)
-        retention, notes = _retention(snapshot, retention_hours, allow_short_retention)
+        retention, notes = _choose_retention(snapshot, retention_hours, allow_short_retention)
         orphans = find_orphans(spark, snapshot, retention, given, options, dropped, notes)
-        if dry_run or _delete(spark, snapshot, orphans, options, deleted):
+        if dry_run or _delete_orphans(spark, snapshot, orphans, options, deleted):
             break
     else:
         raise TransientError(
@@ -118,12 +118,12 @@ _HOUR = _MILLIS["hour"]
 # --- how long --------------------------------------------------------------------------------------------------------
 
 
-def _retention(snapshot: Snapshot, hours: float, allow_short: bool) -> tuple[float, list[str]]:
-    """The retention in milliseconds, and what to say about it."""
+def _choose_retention(snapshot: Snapshot, hours: float, allow_short: bool) -> tuple[float, list[str]]:
+    """The retention in milliseconds, and notes on it."""
     if hours < 0:
         raise PermanentError(f"retention_hours is {hours}, expected 0 or more")
     text = snapshot.metadata.configuration.get("delta.deletedFileRetentionDuration")
-    least = DEFAULT_RETENTION_HOURS if text is None else _interval(text, snapshot.root) / _HOUR
+    least = DEFAULT_RETENTION_HOURS if text is None else _parse_interval(text, snapshot.root) / _HOUR
     if hours >= least or allow_short:
         return hours * _HOUR, []
     if hours == DEFAULT_RETENTION_HOURS:
@@ -135,7 +135,7 @@ def _retention(snapshot: Snapshot, hours: float, allow_short: bool) -> tuple[flo
     )
 
 
-def _interval(text: str, root: Location) -> float:
+def _parse_interval(text: str, root: Location) -> float:
     """Milliseconds of an interval as Delta's properties have it: ``interval 1 week``."""
     words = text.lower().replace("interval", "", 1).split()
     units = [unit.rstrip("s") for unit in words[1::2]]
@@ -162,20 +162,20 @@ class _Deleted:
     error_kind: str | None = None
 
 
-def _delete(
+def _delete_orphans(
     spark: SparkSession,
     snapshot: Snapshot,
     orphans: Sequence[Orphan],
     options: ConversionOptions,
     deleted: _Deleted,
 ) -> bool:
-    """Delete them. False: the table was written to, so that one of them may be live again; look anew."""
+    """Delete files, and add them to ``deleted``. False: the table was written to, so one of them may be live again."""
 
     def delete(batch: Sequence[Orphan]) -> dict[Location, HiveToDeltaError]:
         return storage_for(batch[0].location, spark, options).delete_files([orphan.location for orphan in batch])
 
     failed: dict[Location, HiveToDeltaError] = {}
-    batches = _batches(orphans)
+    batches = _split_into_batches(orphans)
     with ThreadPoolExecutor(_WORKERS) as pool:
         while some_batches := list(islice(batches, _WORKERS)):
             if log_segment(snapshot.storage, snapshot.root).version != snapshot.version:
@@ -195,8 +195,8 @@ def _delete(
     return True
 
 
-def _batches(orphans: Sequence[Orphan]) -> Iterator[list[Orphan]]:
-    """As many as one request takes, each batch on one kind of storage."""
+def _split_into_batches(orphans: Sequence[Orphan]) -> Iterator[list[Orphan]]:
+    """Batches of as many files as one request takes, each on one kind of storage."""
     for _, same in groupby(orphans, key=lambda orphan: orphan.location.scheme):
         found = list(same)
         yield from (found[start : start + _FILES_PER_BATCH] for start in range(0, len(found), _FILES_PER_BATCH))

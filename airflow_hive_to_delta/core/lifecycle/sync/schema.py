@@ -62,7 +62,7 @@ def physical_partition_types(metadata: Metadata) -> dict[str, str]:
     return {_physical_name(fields[name]): str(fields[name]["type"]) for name in metadata.partition_columns}
 
 
-def synced_schema(
+def resolve_synced_schema(
     snapshot: Snapshot,
     declared: Mapping[str, Any] | None,
     evidence: Evidence | None,
@@ -107,7 +107,7 @@ def synced_schema(
     return _changed(snapshot, schema, before, notes, metadata.partition_columns)
 
 
-def overwritten_schema(snapshot: Snapshot, found: TableSchema, partition_columns: Sequence[str]) -> SyncedSchema:
+def make_overwritten_schema(snapshot: Snapshot, found: TableSchema, partition_columns: Sequence[str]) -> SyncedSchema:
     """The schema of a conversion put in the place of the table's own. Every file has to be added again for it."""
     fields = copy.deepcopy(found.schema["fields"])
     for _, column in walk_fields(struct_of(fields)):

@@ -28,18 +28,18 @@ from airflow_hive_to_delta.core.errors import (
     UnsupportedTableError,
 )
 from airflow_hive_to_delta.core.lifecycle.context import TableContext
-from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
+from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.preflight import declare_schema, parse_partition_types, preflight
 from airflow_hive_to_delta.core.lifecycle.registered_names import update_registered_columns
-from airflow_hive_to_delta.core.lifecycle.sync.changes import Differences, differences
+from airflow_hive_to_delta.core.lifecycle.sync.changes import Differences, find_differences
 from airflow_hive_to_delta.core.lifecycle.sync.commit import Change, Run, commit_changes
 from airflow_hive_to_delta.core.lifecycle.sync.plan import note_waiting, plan_change, quiet_since
 from airflow_hive_to_delta.core.lifecycle.sync.schema import (
     SyncedSchema,
     fits_without_overwrite,
-    overwritten_schema,
+    make_overwritten_schema,
     physical_partition_types,
-    synced_schema,
+    resolve_synced_schema,
 )
 from airflow_hive_to_delta.core.listing.age import ListedAt, check_age, is_of_run, listed_before, now
 from airflow_hive_to_delta.core.listing.base import Listing
@@ -126,7 +126,7 @@ def _update_names(context: TableContext, snapshot: Snapshot, version: int | None
     return [f"{', '.join(changed)} in Glue has the columns of the log now"] if changed else []
 
 
-def app_id_of(snapshot: Snapshot) -> str:
+def make_app_id(snapshot: Snapshot) -> str:
     """The application id of a table's syncs in its log."""
     return f"{log_actions.DISTRIBUTION}-sync-{snapshot.metadata.id}"
 
@@ -177,14 +177,16 @@ def _sync_once(
 ) -> SyncResult | None:
     """One try against one version of the table. None: another writer was faster."""
     table, options, records = context.table, context.options, context.records
-    app_id = app_id_of(snapshot)
+    app_id = make_app_id(snapshot)
     last = snapshot.transactions.get(app_id)
     run_version = (last or 0) + 1 if run_version is None else run_version
     result = SyncResult(table.qualified_name, str(snapshot.root), True, "unchanged", snapshot.version, run_version)
     if last is not None and last >= run_version:
-        word = f"Run {run_version} was committed before" if last == run_version else f"The later run {last} was before"
-        notes = [f"{word}: nothing was changed"]
-        waited = _waited(snapshot, last)
+        reason = (
+            f"Run {run_version} was committed before" if last == run_version else f"The later run {last} was before"
+        )
+        notes = [f"{reason}: nothing was changed"]
+        waited = _count_waited(snapshot, last)
         return replace(
             result,
             status="already_synced",
@@ -194,14 +196,14 @@ def _sync_once(
         )
     notes = check_age(snapshot, table, listed_at, sync_options.output_mode, run_version)
     check_writable(snapshot, removes=False)
-    ledger = ledger_of(snapshot)
+    ledger = read_ledger(snapshot)
     if not sync_options.allow_forgotten_entries:
         ledger.check_whole(f"{table.qualified_name} cannot be synced")
     declared = declare_schema(table)
     overwrite = sync_options.overwrite_schema and not fits_without_overwrite(snapshot, declared, table.partition_keys)
     partition_types = _partition_types(context, snapshot, overwrite=overwrite)
     young_after = quiet_since(listed_at, sync_options.quiet_period)
-    with differences(snapshot, ledger, files, partition_types, options, records.settled(), young_after) as found:
+    with find_differences(snapshot, ledger, files, partition_types, options, records.settled(), young_after) as found:
         waiting = found.waiting_partitions()
         notes += note_waiting(found, waiting, sync_options.quiet_period, overwrite=overwrite)
         result = replace(result, waiting_partition_count=waiting.count, waiting_partitions=waiting.names)
@@ -213,7 +215,7 @@ def _sync_once(
             check_writable(snapshot, removes=True)
         with _describe_added(context, snapshot, files, found, change, partition_types, overwrite) as (new, schema):
             if schema is None:
-                schema = synced_schema(
+                schema = resolve_synced_schema(
                     snapshot,
                     declared,
                     new.evidence,
@@ -247,7 +249,7 @@ def _sync_once(
     )
 
 
-def _waited(snapshot: Snapshot, run_version: int) -> int:
+def _count_waited(snapshot: Snapshot, run_version: int) -> int:
     """How many partitions a run that was committed before has left for a later one."""
     metrics = [
         commit.info["operationMetrics"] for commit in snapshot.history if commit.ours and is_of_run(commit, run_version)
@@ -285,7 +287,7 @@ def _describe_added(
     added = files.join(chosen, "path", "left_semi")
     if overwrite:
         with preflight(context, added, partition_types) as whole:
-            schema = overwritten_schema(snapshot, whole.schema, list(partition_types))
+            schema = make_overwritten_schema(snapshot, whole.schema, list(partition_types))
             yield whole.files, schema
         return
     with describe_files(context.spark, added, context.root, partition_types, context.options) as described:
