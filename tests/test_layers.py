@@ -60,7 +60,7 @@ LAYERS = (
     ("core/delta",),
     ("core/runner", "core/schema", "core/spark", "core/storage"),
     ("core/readers",),
-    ("core/models", "core/options", "core/results", "core/errors"),
+    ("core/models", "core/options", "core/results", "core/errors", "core/redaction"),
 )
 
 

@@ -97,6 +97,12 @@ def _read_definition(spark: SparkSession, table: TableInfo) -> TableInfo:
     return current_definition(table, spark) if table.source == "spark" else table
 
 
+def _read_known_definition(spark: SparkSession, table: TableInfo) -> TableInfo:
+    """Read the definition of a table again; the one that was discovered, if its catalog has no location of it now."""
+    current = _read_definition(spark, table)
+    return current if current.location else table
+
+
 def plan_tables(
     spark: SparkSession,
     tables: Tables,
@@ -108,7 +114,7 @@ def plan_tables(
     strategy = GivenLists(lists or []) if listing is None else make_listing(spark, listing)
     plans = plan_conversions(
         spark,
-        _parse_tables(tables),
+        [_read_definition(spark, table) for table in _parse_tables(tables)],
         strategy,
         max_workers=max_workers,
         options=ConversionOptions.from_dict(options),
@@ -290,7 +296,9 @@ def _run(
 ) -> dict[str, Any]:
     """Do the work of every table (:func:`run_tables`), and keep each result as it ends.
 
-    :param listing: of an action that needs the files: the definitions of its tables are read again before the work.
+    The definitions of the tables are read again before the work.
+
+    :param listing: of an action that needs the files, and therefore a table that its catalog describes.
     """
     kept = TableResults(spark, table_results)
 
@@ -299,7 +307,7 @@ def _run(
 
     def begin(table: TableInfo) -> Result:
         kept.begin(table.qualified_name)
-        return work(table if listing is None else _read_definition(spark, table))
+        return work(_read_known_definition(spark, table) if listing is None else _read_definition(spark, table))
 
     def end(table: TableInfo, result: Result) -> None:
         kept.end(table.qualified_name, {"result": result.to_dict(), "files": list_made(table)})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.core.models import Document
+from airflow_hive_to_delta.core.redaction import redact_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,8 +55,9 @@ def too_many(table: str, limit: int) -> str:
 
 
 def list_error(table: str, error: Exception, listing: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What travels instead of a list that could not be made."""
-    return {"table": table, **describe_error(error).to_fields(), "listing": listing}
+    """What travels instead of a list that could not be made, without the credentials that its error may carry."""
+    described = describe_error(error).to_fields()
+    return {"table": table, **described, "error": redact_credentials(described["error"]), "listing": listing}
 
 
 def write_manifest(batches: Iterable[pa.RecordBatch], destination: BinaryIO) -> None:

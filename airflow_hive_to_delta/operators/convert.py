@@ -59,9 +59,12 @@ class ConvertTableOperator(WritesAssets):
         self._converted: list[tuple[TableInfo, ConversionResult]] = []
         self._this_run = ""
 
-    def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
+    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[Result]:
         run: Any = context["dag_run"]
         self._this_run = f"{run.dag_id}/{run.run_id}"
+        return super().execute_for(context, tables)
+
+    def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
         return {
             **super().arguments(context, tables),
             "options": {

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator, conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.core.catalogs.definitions import mark_discovered
 from airflow_hive_to_delta.core.catalogs.target_names import (
@@ -23,7 +23,7 @@ from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
 from airflow_hive_to_delta.operators.tables import Options, Table, check_count, check_names, failure, options_dict
-from airflow_hive_to_delta.report.outcomes import TableOutcome, redacted_text
+from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -90,20 +90,10 @@ class _HandsOn:
 
     def check_staging(self, context: Context) -> None:
         """Fail, before anything is written anywhere, when the staging root cannot be written to."""
-        if self.staging is None:
-            return
-        folder = RunFolder(self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id)
-        place = folder.file("probe")
-        try:
-            place.write_text("written to see whether it can be")
-            place.unlink()
-        except Exception as error:
-            message = (
-                f"The staging root {self.staging} cannot be written to: {type(error).__name__}: {error}. Nothing was "
-                "converted. Correct it, create its bucket or folder, or give this identity access"
-            )
-            permanent = isinstance(error, (FileNotFoundError, PermissionError, ValueError))
-            raise (AirflowFailException if permanent else AirflowException)(redacted_text(message)) from error
+        if self.staging is not None:
+            RunFolder(
+                self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id
+            ).check_writable()
 
     def check_target(self, tables: Sequence[TableInfo]) -> None:
         """Fail when Glue has not the databases that the tables go into. What only Spark knows, the jobs look at."""

@@ -122,6 +122,15 @@ class ListsFiles(SparkJobOperator):
         try:
             return list(self.run_job(request, context)["lists"])
         except JobError as error:
+            if len(tables) > 1 and error.retryable and not self._killed:
+                self.log.warning(
+                    "Each table is listed by a job of its own, for one job for all of them died: %s", error
+                )
+                return [
+                    files
+                    for table in tables
+                    for files in self.list_on_engine(context, [table], inline_limit=inline_limit)
+                ]
             failed = {"error": str(error), "retryable": error.retryable, "listing": arguments["listing"]}
             return [{"table": name, **failed} for name in names]
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.results import TablePlan
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.links import ReportLink
+from airflow_hive_to_delta.operators.definitions import current_definitions
 from airflow_hive_to_delta.operators.list_files import ListsFiles
 from airflow_hive_to_delta.operators.report import about, elapsed, flat, publish
 from airflow_hive_to_delta.operators.staging import RunFolder
@@ -36,7 +38,18 @@ def _as_the_run_says(outcome: TableOutcome) -> TableOutcome:
     return failed if failed.status != "failed" else replace(failed, advice=_ADVICE)
 
 
-_ADVICE = "A migration fails for this table. Fix what the error names, or exclude the table; then plan again."
+def _unknown(table: str, error: Exception) -> dict[str, Any]:
+    """The plan of a table that its catalog does not describe any more, or not now."""
+    from airflow_hive_to_delta.core.errors import PermanentError
+
+    retryable = not isinstance(error, PermanentError)
+    return TablePlan(table, "failed", "", error=str(error), retryable=retryable).to_dict()
+
+
+_ADVICE = (
+    "A migration fails for this table. Fix what the error names, then clear the task that plans, which reads the table "
+    "anew; or exclude the table."
+)
 
 
 class PlanMigrationOperator(ListsFiles):
@@ -89,7 +102,9 @@ class PlanMigrationOperator(ListsFiles):
 
     def execute(self, context: Context) -> dict[str, Any]:
         tables = [TableInfo.from_dict(table) for table in flat(self.tables)]
-        plans = self._planned(context, tables) if tables else []
+        known = current_definitions(tables, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+        plans = self._planned(context, known.tables) if known.tables else []
+        plans += [_unknown(name, error) for name, error in known.errors.items()]
         failed = [plan for plan in plans if plan["status"] == "failed"]
         if any(plan["retryable"] for plan in failed) and has_tries_left(context):
             raise AirflowException("\n".join(f"{plan['source_table']}: {plan['error']}" for plan in failed))

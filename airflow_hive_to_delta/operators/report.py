@@ -29,6 +29,11 @@ REPORT = "report"
 _MOST_TEXT = 48_000
 _UNHEARD = "Its task ended without a word, or never began: killed, timed out or skipped. See its log"
 
+_UNPROVEN = (
+    "Not verified: no step of this run has compared it with its original. Pass verify='counts' to the task group, or "
+    "add a VerifyTableOperator"
+)
+
 
 class MigrationReportOperator(BaseOperator):
     """Reports what became of every table, whatever happened, and fails the run when any table failed.
@@ -137,7 +142,7 @@ class MigrationReportOperator(BaseOperator):
             stopped = any(found[name].status == "failed" for name in batch)
             for name in set(batch) - heard:
                 found[name] = _without_last_word(found[name], stopped=stopped)
-        yield from found.values()
+        yield from map(_with_proof_or_note, found.values())
 
     def _words(
         self, context: Context, task_id: str, index_of: Mapping[str, int]
@@ -212,6 +217,14 @@ def _with(before: TableOutcome, word: TableOutcome) -> TableOutcome:
     notes = [*before.notes, *(note for note in word.notes if note not in before.notes)]
     seconds = before.duration_seconds + word.duration_seconds
     return replace(before, notes=notes, verified={**before.verified, **word.verified}, duration_seconds=seconds)
+
+
+def _with_proof_or_note(known: TableOutcome) -> TableOutcome:
+    """What is known of a table; if this run has converted it and nothing has proven it, that too."""
+    told = known.verified or any(note.startswith("Not verified: ") for note in known.notes)
+    if known.status not in ("converted", "registered") or told:
+        return known
+    return replace(known, notes=[*known.notes, _UNPROVEN])
 
 
 def _without_last_word(known: TableOutcome, *, stopped: bool) -> TableOutcome:

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.job.file_names import safe_name
@@ -23,7 +24,7 @@ from airflow_hive_to_delta.operators.definitions import current_definitions
 from airflow_hive_to_delta.operators.spark_job import TableOperator
 from airflow_hive_to_delta.operators.staging import address
 from airflow_hive_to_delta.operators.tables import FILES, as_failed, batch_of, check_count, fail, label_of, tell
-from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, RESULTS, TableOutcome, redacted_text
+from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, RESULTS, TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -62,12 +63,16 @@ class ResultOperator(TableOperator):
         self._done, self._without_result = {}, {}
         self._later_try = context["ti"].try_number > 1
         ready, others = self.ready(tables)
+        if ready and (folder := self.run_folder(context)) is not None:
+            folder.check_writable()  # else a table would be done, and its result lost
         self._run(context, ready)
         done = [table for table in ready if table.qualified_name in self._done]
         kept = [self._keep(context, table, self._done[table.qualified_name]["result"]) for table in done]
         self.done(context, list(zip(done, kept, strict=True)))
         for result in kept:
             self.log.info("%s", RESULTS[self.action].from_dict(result))
+            for note in result["notes"]:
+                self.log.info("  %s", note)
         outcomes = [*map(self.outcome, kept), *self._without_result.values(), *others]
         if any(outcome.status == "failed" for outcome in outcomes):
             fail(context, outcomes, self.lists_left())
@@ -79,8 +84,16 @@ class ResultOperator(TableOperator):
         return [self.returned(result) for result in kept]
 
     def ready(self, tables: Sequence[TableInfo]) -> tuple[list[TableInfo], list[TableOutcome]]:
-        """The tables that the action can be run for, and the outcomes of the others."""
-        return list(tables), []
+        """The tables that the action can be run for, by their current definitions, and the outcomes of the others.
+
+        One that its catalog has no more is taken as it was: its log can be rolled back, and its files be vacuumed.
+        """
+        known = current_definitions(tables, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+        gone = {name for name, error in known.errors.items() if _is_missing(error)}
+        others = {name: error for name, error in known.errors.items() if name not in gone}
+        current = {table.qualified_name: table for table in known.tables}
+        ready = [current.get(t.qualified_name, t) for t in tables if t.qualified_name not in others]
+        return ready, [TableOutcome.of_error(name, str(e), describe_error(e).retryable) for name, e in others.items()]
 
     def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:  # noqa: ARG002
         """What the action takes beside the tables and the options."""
@@ -361,10 +374,16 @@ def _advice_without_list(entry: Mapping[str, Any]) -> str:
     return "" if entry.get("listing") else LIST_AGAIN
 
 
+def _is_missing(error: Exception) -> bool:
+    from airflow_hive_to_delta.core.errors import MissingError
+
+    return isinstance(error, MissingError)
+
+
 def _redacted_record(record: Record) -> Record:
     return {"result": _redacted(record["result"]), "files": record.get("files")}
 
 
 def _redacted(result: Result) -> Result:
-    error = redacted_text(result["error"]) if result["error"] else None
-    return {**result, "error": error, "notes": [redacted_text(note) for note in result["notes"]]}
+    error = redact_credentials(result["error"]) if result["error"] else None
+    return {**result, "error": error, "notes": [redact_credentials(note) for note in result["notes"]]}

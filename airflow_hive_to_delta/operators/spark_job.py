@@ -12,13 +12,13 @@ from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import XComNotFound
 
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest, LocalSpark
 from airflow_hive_to_delta.job.file_names import safe_name
 from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.identity import job_environment
 from airflow_hive_to_delta.operators.staging import RunFolder, address, check_root
 from airflow_hive_to_delta.operators.tables import Options, TableOrBatch, batch_of, label_of, options_dict, telling
-from airflow_hive_to_delta.report.outcomes import redacted_text
 
 if TYPE_CHECKING:
     import jinja2
@@ -66,6 +66,7 @@ class SparkJobOperator(BaseOperator):
         self.staging_conn_id = staging_conn_id
         self.job_page: str | None = None
         self._job: str | None = None
+        self._logs = 0
         self._killed = False
 
     @classmethod
@@ -99,7 +100,7 @@ class SparkJobOperator(BaseOperator):
         if self._killed:
             raise JobError(_KILLED, retryable=True)
         if "error" in result:
-            raise JobError(redacted_text(result["error"]), retryable=bool(result["retryable"]))
+            raise JobError(redact_credentials(result["error"]), retryable=bool(result["retryable"]))
         return result
 
     def on_kill(self) -> None:
@@ -114,7 +115,7 @@ class SparkJobOperator(BaseOperator):
         while not self._killed:
             status = self.engine.status(job)
             for line in status.log:
-                self.log.info("%s", redacted_text(line))
+                self.log.info("%s", redact_credentials(line))
             if status.state == "ended":
                 return status.whole_log
             time.sleep(self.engine.poll_seconds)
@@ -126,13 +127,15 @@ class SparkJobOperator(BaseOperator):
             return
         instance: Any = context["ti"]
         index = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
-        name = f"{safe_name(instance.task_id.rpartition('.')[2])}{index}.{instance.try_number}.log"
+        self._logs += 1
+        again = f".{self._logs}" if self._logs > 1 else ""  # a try may run several jobs
+        name = f"{safe_name(instance.task_id.rpartition('.')[2])}{index}.{instance.try_number}{again}.log"
         secrets = [environment[name] for name in _SECRET_VARIABLES if environment.get(name)]
         try:
             place: Any = folder.file("logs", name)
             with whole_log.open(errors="replace") as lines, place.open("w") as kept:
                 for line in lines:
-                    kept.write(_without(secrets, redacted_text(line)))
+                    kept.write(_without(secrets, redact_credentials(line)))
         except Exception as error:
             # What the job has done counts more than what it said.
             self.log.warning("The whole log of the job could not be kept under %s: %s", self.staging, error)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import ObjectStoragePath
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.job.file_names import safe_name
 
 if TYPE_CHECKING:
@@ -24,13 +27,15 @@ class RunFolder:
     """
 
     def __init__(self, root: str, context: Context, *, conn_id: str | None, aws_conn_id: str | None) -> None:
-        if conn_id is None and root.startswith(("s3://", "s3a://")):
-            conn_id = aws_conn_id
-        if conn_id is not None and root.startswith(("s3://", "s3a://")):
-            from airflow_hive_to_delta.operators.identity import check_connection
+        named, at, _ = root.partition("://")[2].partition("/")[0].rpartition("@")
+        if root.startswith(("s3://", "s3a://")):
+            conn_id = aws_conn_id if conn_id is None else conn_id
+            if (used := named or conn_id) is not None:
+                from airflow_hive_to_delta.operators.identity import check_connection
 
-            check_connection(conn_id)
-        base = ObjectStoragePath(root, conn_id=None if "@" in root.partition("://")[2].partition("/")[0] else conn_id)
+                check_connection(used)
+        base = ObjectStoragePath(root, conn_id=None if at else conn_id)
+        self._root = root
         instance: Any = context["ti"]
         # Of each task group, so that two in one DAG keep apart.
         group = instance.task_id.rpartition(".")[0].removesuffix(".tables")
@@ -44,6 +49,20 @@ class RunFolder:
             # An object store has no folders; asked for one, it would make a bucket of a mistyped name.
             path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def check_writable(self) -> None:
+        """Fail, before anything is done, when nothing can be written to the folder."""
+        try:
+            place = self.file("probe", uuid.uuid4().hex)  # of each task: others may be trying it out, too
+            place.write_text("written to see whether it can be")
+            place.unlink()
+        except Exception as error:
+            message = (
+                f"The staging root {self._root} cannot be written to: {type(error).__name__}: {error}. Nothing was "
+                "done. Correct it, create its bucket or folder, or give this identity access"
+            )
+            permanent = isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError))
+            raise (AirflowFailException if permanent else AirflowException)(redact_credentials(message)) from error
 
 
 def address(path: ObjectStoragePath) -> str:

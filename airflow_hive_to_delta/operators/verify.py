@@ -11,7 +11,7 @@ from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Reader, check, one_of, optional, whole_number
 from airflow_hive_to_delta.operators.results import FilesOperator, Result
-from airflow_hive_to_delta.report.outcomes import TableOutcome
+from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, TableOutcome, counted
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -89,13 +89,18 @@ class VerifyTableOperator(FilesOperator):
 
     def outcome(self, result: Result) -> TableOutcome:
         outcome = super().outcome(result)
-        if result["written_since"] and self._versions().get(result["source_table"]) == _OURS:
+        name = result["source_table"]
+        # What this run itself has converted is never green without a proof.
+        by_this_run = self.told_before().get(name, {}).get("status") == "converted"
+        if result["written_since"] and self._versions().get(name) == _OURS and not by_this_run:
             return replace(outcome, status="skipped", error=None, notes=[_too_late(result)], advice="")
         if outcome.status == "verified":
-            rows = "" if result["row_count"] is None else f" and {result['row_count']:,} rows"
-            told = f"Verified by {result['level']} at version {result['version']}: {result['file_count']:,} files{rows}"
+            rows = "" if result["row_count"] is None else f" and {counted(result['row_count'], 'row')}"
+            files = counted(result["file_count"], "file")
+            told = f"Verified by {result['level']} at version {result['version']}: {files}{rows}"
             outcome.notes = [told, *outcome.notes]
-        elif result["mismatch_count"]:
+        elif result["mismatch_count"] or outcome.advice == LIST_AGAIN:
+            # Another list alone would hide that the table is not what it was made from.
             outcome.advice = _ADVICE
         if len(outcome.notes) > _MOST_NOTES and outcome.status != "verified":
             where = "with the results under the staging root" if self.staging else "not kept: pass staging"
@@ -122,8 +127,8 @@ class VerifyTableOperator(FilesOperator):
 
 
 _ADVICE = (
-    "If Hive has written since, sync the table, then clear this task. If not, roll the table back, then clear the task "
-    "that converts it, with all that comes after it."
+    "If Hive has written since, sync the table by a new run, then clear this task. If not, roll the table back, then "
+    "clear the task that converts it, with all that comes after it."
 )
 #: Each proves what those before it prove.
 _LEVELS = get_args(VerifyLevel)

@@ -10,7 +10,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from airflow_hive_to_delta.job.actions import ACTIONS, DELTA_STATUSES, STATUSES, GoalLabels
-from airflow_hive_to_delta.report.outcomes import FAILURES, GOALS
+from airflow_hive_to_delta.report.outcomes import FAILURES, GOALS, counted
 
 
 def render_html(report: Mapping[str, Any]) -> str:
@@ -59,10 +59,10 @@ def _headline(report: Mapping[str, Any]) -> Iterator[str]:
     if not total:
         verdict = "The run found no table."
     elif report["action"] == "plan":
-        unseen = f" {failed:,} could not be looked at." if failed else ""
+        fails = f" {failed:,} would fail." if failed else ""
         already = sum(counts[status] for status in DELTA_STATUSES)
         verdict = f"{done:,} of {_tables(total)} can be converted."
-        verdict += f" {already:,} in Delta already.{unseen}" if already else unseen
+        verdict += f" {already:,} in Delta already.{fails}" if already else fails
     elif failed:
         verdict = f"{failed:,} of {_tables(total)} failed or did not run. {done:,} {goal}."
     elif done < total:
@@ -92,16 +92,17 @@ def _cards(report: Mapping[str, Any]) -> Iterator[str]:
     failed = sum(counts[status] for status in FAILURES)
     labels = _labels(report)
     rows = f"{totals['rows']:,}{' or more' if uncounted else ''}"
+    is_plan = report["action"] == "plan"
     copied = ", none copied" if report["action"] in ("convert", "plan") else ""
     elapsed = totals["elapsed_seconds"]
     measured = report["action"] not in ("rollback", "cut_over")
     cards = [
         ("Tables", f"{totals['tables']:,}", "found in this run", ""),
         (labels.title, f"{sum(counts[status] for status in goals):,}", labels.detail, "ok"),
-        ("Failed", f"{failed:,}", "or did not run", "bad" if failed else ""),
+        ("Failed", f"{failed:,}", "as a run would" if is_plan else "or did not run", "bad" if failed else ""),
         *([("Empty", f"{totals['empty']:,}", "nothing at the location", "warning")] if totals["empty"] else []),
         *([("Files", _short(totals["files"]), f"{totals['files']:,}{copied}", "")] if measured else []),
-        *([("Data", _bytes(totals["bytes"]), _count(totals["bytes"], "byte"), "")] if measured else []),
+        *([("Data", _bytes(totals["bytes"]), counted(totals["bytes"], "byte"), "")] if measured else []),
         *([("Rows", _short(totals["rows"]), rows, "")] if report["action"] in ("convert", "verify") else []),
         *([("Elapsed", _seconds(elapsed), "from the start of the run", "")] if elapsed is not None else []),
         ("Work", _seconds(totals["seconds"]), "summed over the tables", ""),
@@ -224,7 +225,7 @@ def _size_cell(table: Mapping[str, Any]) -> str:
     size = table["byte_count"]
     if not size and table["status"] not in _MEASURED:
         return ""
-    return f'<data value="{size}" title="{_count(size, "byte")}">{_bytes(size)}</data>'
+    return f'<data value="{size}" title="{counted(size, "byte")}">{_bytes(size)}</data>'
 
 
 def _rows_cell(table: Mapping[str, Any]) -> str:
@@ -287,11 +288,7 @@ def _label(name: str) -> str:
 
 
 def _tables(number: int) -> str:
-    return _count(number, "table")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return counted(number, "table")
 
 
 def _clip(text: str, limit: int) -> str:

@@ -7,13 +7,13 @@ It is free of credentials: texts and places that came from outside are redacted 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
 from airflow_hive_to_delta.core.models import Document
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.core.results import (
     ConversionResult,
     CutOverResult,
@@ -89,10 +89,10 @@ class TableOutcome(Document):
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
             raise ValueError(f"status of {self.table} is {self.status!r}, expected one of {', '.join(STATUSES)}")
-        self.location = redacted_text(self.location)
-        self.error = None if self.error is None else redacted_text(self.error)
-        self.notes = [redacted_text(note) for note in self.notes]
-        self.advice = redacted_text(self.advice) or advice_for(self.status, self.retryable, self.error)
+        self.location = redact_credentials(self.location)
+        self.error = None if self.error is None else redact_credentials(self.error)
+        self.notes = [redact_credentials(note) for note in self.notes]
+        self.advice = redact_credentials(self.advice) or advice_for(self.status, self.retryable, self.error)
 
     @classmethod
     def of_result(cls, document: dict[str, Any], action: ReportedAction = "convert") -> Self:
@@ -137,7 +137,7 @@ def _told(result: TableResult) -> dict[str, Any]:
                 "error": result.error or (None if result.success else "The Delta table differs from its original"),
             }
         case SyncResult():
-            moved = f"{result.num_added_files:,} files added, {result.num_removed_files:,} removed"
+            moved = f"{counted(result.num_added_files, 'file')} added, {result.num_removed_files:,} removed"
             return {
                 "table": result.source_table,
                 "file_count": result.num_added_files,
@@ -175,14 +175,16 @@ def _of_mismatches(result: VerifyResult) -> Iterator[str]:
         where = f"{found['partition']}: " if found["partition"] else ""
         yield f"{where}{found['what']}: original {found['original']}, Delta {found['delta']}"
     if (more := result.mismatch_count - len(result.mismatches)) > 0:
-        yield f"{more:,} more differences"
+        yield counted(more, "more difference")
 
 
 def _of_vacuum(result: VacuumResult) -> Iterator[str]:
     if result.dry_run:
-        yield f"A dry run: {len(result.orphaned_files):,} files of {result.orphaned_bytes:,} bytes would be deleted"
+        found = counted(len(result.orphaned_files), "file")
+        yield f"A dry run: {found} of {result.orphaned_bytes:,} bytes would be deleted"
     else:
-        yield f"{len(result.deleted_files):,} files of {result.deleted_bytes:,} bytes were deleted"
+        verb = "was" if len(result.deleted_files) == 1 else "were"
+        yield f"{counted(len(result.deleted_files), 'file')} of {result.deleted_bytes:,} bytes {verb} deleted"
 
 
 def _of_rollback(result: RollbackResult) -> Iterator[str]:
@@ -195,7 +197,8 @@ def _of_rollback(result: RollbackResult) -> Iterator[str]:
     if result.lost_versions:
         yield f"Versions of other writers that are lost: {', '.join(map(str, result.lost_versions))}"
     if result.files_moved_aside:
-        yield f"{result.files_moved_aside:,} files that Delta wrote were moved aside"
+        verb = "was" if result.files_moved_aside == 1 else "were"
+        yield f"{counted(result.files_moved_aside, 'file')} that Delta wrote {verb} moved aside"
 
 
 #: What to do when the list of a table's files is wrong or missing.
@@ -205,9 +208,15 @@ LIST_AGAIN = "Clear the task that lists this table's files, with all that comes 
 def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None) -> str:
     """What to do about a table that ended like this; empty when there is nothing to do."""
     if status == "not_run":
-        return "Fix the step that failed before it and clear that step: this table then runs too."
+        return (
+            f"C{_CLEAR[1:]}: running it again is safe. If none of its tasks is red, fix and clear the step before them "
+            "that is: this table then runs too."
+        )
     if status == "refused":
-        return "The table is as it was. Change what the reason names, or exclude the table from the run."
+        return (
+            "The table is as it was. Change what the reason names, then clear the task that discovers tables with what "
+            "comes after it, or start a new run; or exclude the table."
+        )
     if status != "failed":
         return ""
     if error and "List the files again" in error:
@@ -244,7 +253,7 @@ def build_report(
     return {
         "title": title,
         "action": action,
-        "run": {name: redacted_text(value) for name, value in run.items()},
+        "run": {name: redact_credentials(value) for name, value in run.items()},
         "totals": {
             "tables": len(tables),
             "by_status": {status: counts[status] for status in STATUSES},
@@ -259,35 +268,11 @@ def build_report(
     }
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: ``1 file``, ``2,000 files``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def failed_tables(report: Mapping[str, Any]) -> list[str]:
     """The tables that fail the run."""
     return [table["table"] for table in report["tables"] if table["status"] in FAILURES]
-
-
-def redacted_text(text: str) -> str:
-    """A text from outside without the credentials that it may carry."""
-    for pattern, replacement in _CREDENTIALS:
-        text = pattern.sub(replacement, text)
-    return text
-
-
-# Every repetition that may be tried in vain is bounded: a long text costs no more than its length.
-_CREDENTIALS = [
-    (re.compile(pattern, re.IGNORECASE), replacement)
-    for pattern, replacement in (
-        # User and password in a URI. An S3 secret key may hold a slash.
-        (r"\b(s3[an]?)://[^/\s@]{0,200}:[^\s@]{0,200}@", r"\1://***@"),
-        (r"://[^/\s@]{0,200}:[^/\s@]{0,2000}@", "://***@"),
-        # Signed URIs of S3, Azure and Google.
-        (r"([?&](?:sig|signature|[\w-]{0,40}(?:-signature|-credential|-token|accesskeyid))=)[^&\s\"'<>]+", r"\1***"),
-        # Settings. After a colon only quoted, as in JSON: "ExpiredToken: The token …" is a message.
-        (
-            r"((?:password|passwd|secret|token|access[._-]?key|account[._-]?key|api[._-]?key)[\w.-]{0,80}"
-            r"(?:[\"']?\s*=\s*[\"']?|[\"']\s*:\s*[\"']))[^\s\"',;&}]+",
-            r"\1***",
-        ),
-        (r"((?:password|passwd):\s*)[^\s\"',;&}]+", r"\1***"),
-        (r"\b(bearer|basic)\s+[\w.~+/=-]{12,}", r"\1 ***"),
-        (r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|dapi[0-9a-f]{32}(?:-\d)?)\b", "***"),
-    )
-]

@@ -158,7 +158,7 @@ def test_a_plan_has_a_report_of_its_own() -> None:
     assert made["totals"]["files"] == 1_230
     assert failed_tables(made) == ["sales.denied"]
     page = render_html(made)
-    assert "2 of 6 tables can be converted. 2 in Delta already. 1 could not be looked at." in page
+    assert "2 of 6 tables can be converted. 2 in Delta already. 1 would fail." in page
     assert ">0 B<" not in page, "nobody counts the bytes of what is a Delta table already"
     assert HOSTILE not in page
     assert "Not readable by delta-rs and DuckDB: absolute paths" in page
@@ -187,7 +187,7 @@ def test_a_plan_has_a_report_of_its_own() -> None:
             ),
             TableOutcome(
                 "d.t", "failed", location="s3://b/t", error="The Delta table differs from its original",
-                notes=["p=1: rows: original 5, Delta 4", "files: original 2, Delta 1", "1 more differences"],
+                notes=["p=1: rows: original 5, Delta 4", "files: original 2, Delta 1", "1 more difference"],
             ),
         ),
         (
@@ -214,7 +214,7 @@ def test_a_plan_has_a_report_of_its_own() -> None:
             "vacuum",
             VacuumResult("d.t", ["a"], ["a"], 9, 9, False, error="lost", retryable=True),
             TableOutcome(
-                "d.t", "failed", "", 1, 9, notes=["1 files of 9 bytes were deleted"], error="lost", retryable=True
+                "d.t", "failed", "", 1, 9, notes=["1 file of 9 bytes was deleted"], error="lost", retryable=True
             ),
         ),
         (
@@ -282,8 +282,8 @@ def test_the_headline_fits_the_action(action: Any, statuses: list[Any], headline
         ),
         (TableOutcome.of_error("d.t", "odd"), "Fix what the error names"),
         (TableOutcome.of_error("d.t", ""), "Read the log"),
-        (TableOutcome("d.t", "not_run"), "clear that step"),
-        (TableOutcome("d.t", "refused"), "as it was"),
+        (TableOutcome("d.t", "not_run"), "^Clear this table's red task .* fix and clear the step before them"),
+        (TableOutcome("d.t", "refused"), "as it was. .*, then clear the task that discovers tables with what"),
         (TableOutcome("d.t", "failed", advice="Ask Ann"), "^Ask Ann$"),
         (TableOutcome("d.t", "converted"), "^$"),
     ],
