@@ -59,8 +59,8 @@ LAYERS = (
     ("core/catalogs",),
     ("core/delta",),
     ("core/runner", "core/schema", "core/spark", "core/storage"),
-    ("core/readers",),
-    ("core/models", "core/options", "core/results", "core/errors", "core/redaction"),
+    ("core/readers", "core/redaction"),
+    ("core/models", "core/options", "core/results", "core/errors"),
 )
 
 

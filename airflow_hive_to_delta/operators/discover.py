@@ -273,19 +273,22 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
 
         self.check_staging(context)
         found: list[TableInfo] = []
+        had: dict[str, int] = {}
         with aws_clients(self.aws_conn_id, self.region_name):
             for database in sorted(set(_several(self.databases))):
                 self.log.info("Reading the tables of the Glue database %s", database)
                 discovery = GlueDiscovery(database, region=self.region_name, catalog_id=self.catalog_id)
                 try:
-                    found += [table for table in discovery.discover() if self._wants(table)]
+                    tables = discovery.discover()
                 except HiveToDeltaError as error:
                     raise failure(error) from error
+                found += [table for table in tables if self._wants(table)]
+                had[database] = len(tables)
         mark_nested_tables(found)  # across databases, too
         wanted = f"include={self.include!r} and exclude={self.exclude!r} in the Glue database(s) "
         databases = {(table.database or "").lower() for table in found}
         unmatched = [
-            *(f"the database {name}" for name in _several(self.databases) if name.lower() not in databases),
+            *(_empty_handed(name, had[name]) for name in _several(self.databases) if name.lower() not in databases),
             *(f"include={p!r}" for p in _several(self.include) if not any(_matches(t, p) for t in found)),
         ]
         return self.hand_on(context, found, wanted + ", ".join(_several(self.databases)), unmatched)
@@ -293,6 +296,12 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
     def _wants(self, table: TableInfo) -> bool:
         included = any(_matches(table, pattern) for pattern in _several(self.include))
         return included and not any(_matches(table, pattern) for pattern in _several(self.exclude))
+
+
+def _empty_handed(database: str, tables: int) -> str:
+    """A database of which no table was wanted; a database that has tables is not to blame itself."""
+    passed_over = f" (include and exclude leave none of its {tables} table(s))" if tables else ""
+    return f"the database {database}{passed_over}"
 
 
 class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):

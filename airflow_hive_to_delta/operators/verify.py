@@ -11,7 +11,8 @@ from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Reader, check, one_of, optional, whole_number
 from airflow_hive_to_delta.operators.results import FilesOperator, Result
-from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, TableOutcome, counted
+from airflow_hive_to_delta.report.formatting import format_count
+from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -95,8 +96,8 @@ class VerifyTableOperator(FilesOperator):
         if result["written_since"] and self._versions().get(name) == _OURS and not by_this_run:
             return replace(outcome, status="skipped", error=None, notes=[_too_late(result)], advice="")
         if outcome.status == "verified":
-            rows = "" if result["row_count"] is None else f" and {counted(result['row_count'], 'row')}"
-            files = counted(result["file_count"], "file")
+            rows = "" if result["row_count"] is None else f" and {format_count(result['row_count'], 'row')}"
+            files = format_count(result["file_count"], "file")
             told = f"Verified by {result['level']} at version {result['version']}: {files}{rows}"
             outcome.notes = [told, *outcome.notes]
         elif result["mismatch_count"] or outcome.advice == LIST_AGAIN:

@@ -224,6 +224,7 @@ def test_a_list_that_was_changed_since_is_refused(spark, tmp_path) -> None:
     (result,) = run(request, spark)["results"]
     assert not result["success"]
     assert "has 2 files, but 3 were listed: it was changed since. List the files again" in result["error"]
+    assert result["error_kind"] == "StaleFileListError"
 
 
 def test_a_process_that_ends_without_a_result_says_how_it_ended(airflow_home) -> None:

@@ -174,6 +174,13 @@ def test_staging_that_is_not_on_s3_is_not_opened_with_the_aws_connection(
     assert run.xcom("report", "report")["json"].startswith(f"file://{tmp_path}/")
 
 
+def test_a_pattern_that_matches_no_table_is_blamed_and_not_the_database(lake, run_dag) -> None:
+    lake.glue_table({"n": "bigint"}, name="orders")
+    run = run_dag(group(lake).replace(f"GlueSource({lake.database!r})", f"GlueSource({lake.database!r}, ['ordres'])"))
+    assert run.state == "failed"
+    assert f"the database {lake.database} (include and exclude leave none of its 1 table(s)), nothing by inc" in run.log
+
+
 def test_nothing_found_is_a_failure_unless_it_is_expected(lake, run_dag) -> None:
     mistyped = group(lake).replace(f"GlueSource({lake.database!r})", f"GlueSource({lake.database!r}, ['ordres'])")
     nothing = run_dag(mistyped)
