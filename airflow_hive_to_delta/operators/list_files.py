@@ -80,7 +80,7 @@ class ListsFiles(SparkJobOperator):
         self, context: Context, tables: Sequence[TableInfo], *, inline_limit: int
     ) -> Iterator[dict[str, Any]]:
         """The file list of each table, or its error, from this task. ``inline_limit`` is for each of them."""
-        from airflow_hive_to_delta.core.catalogs.definitions import place_digest
+        from airflow_hive_to_delta.core.catalogs.definitions import location_digest
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
         from airflow_hive_to_delta.core.listing.age import now
         from airflow_hive_to_delta.core.listing.base import log_version
@@ -96,7 +96,7 @@ class ListsFiles(SparkJobOperator):
                     began, version = now(), log_version(table, options)  # so that neither is ever too new
                     files = self._list(name, listing.list_batches(table, options), folder)
                     files.log_version, files.listed_at = version, began
-                    files.listing, files.listed_for = self.listing_document(), place_digest(table)
+                    files.listing, files.listed_for = self.listing_document(), location_digest(table)
                 except Exception as error:
                     if not isinstance(error, HiveToDeltaError):
                         self.log.exception("%s: listing its files failed", name)

@@ -29,7 +29,7 @@ from airflow_hive_to_delta.core.readers import TableTraits, unreadable_by
 from airflow_hive_to_delta.core.results import PlanStatus, TablePlan
 from airflow_hive_to_delta.core.runner import run_tables
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location, redacted
+from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, parse_location, redacted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,10 +189,10 @@ def _make_failed_plan(table: TableInfo, error: Exception) -> TablePlan:
 
 def _note_shared_locations(plans: Sequence[TablePlan]) -> list[TablePlan]:
     """The plans, with a note on each convertible table that lies at the location of another one."""
-    at: dict[tuple[str, str, str], list[str]] = {}
+    at: dict[Location, list[str]] = {}
     for plan in plans:
         if plan.status == "convertible":
-            at.setdefault(parse_location(plan.location).place, []).append(plan.source_table)
+            at.setdefault(parse_location(plan.location).canonical, []).append(plan.source_table)
     shared = {name: [other for other in names if other != name] for names in at.values() for name in names}
     return [
         replace(plan, notes=[*plan.notes, _shared_note(others)]) if (others := shared.get(plan.source_table)) else plan

@@ -15,7 +15,7 @@ from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, SchemaError
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.readers import outside_note
-from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema, resolve
+from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema, build_table_schema
 from airflow_hive_to_delta.core.schema.partition_values import check_zone, is_partition_type
 from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_glue, parse_hive_type, struct_of
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location, redacted
@@ -178,8 +178,8 @@ def resolve_schema(
     partition_types: Mapping[str, str],
     options: ConversionOptions,
 ) -> TableSchema:
-    """Resolve the one schema for the catalog and all files, by what the options allow: see :func:`resolve`."""
-    return resolve(
+    """Resolve the one schema for the catalog and all files, by what the options allow (:func:`build_table_schema`)."""
+    return build_table_schema(
         evidence,
         declared,
         partition_types,

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from airflow_hive_to_delta.core.delta.snapshot import Snapshot, place_of_listed, snapshot_of, some
+from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of, some
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
@@ -29,6 +29,7 @@ from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.results import VerifyLevel, VerifyResult
+from airflow_hive_to_delta.core.storage.uri import canonical_uri_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,7 +132,7 @@ def _keep_verified(records: Records, latest: Snapshot, result: VerifyResult) -> 
 def _without_files_of_delta(files: DataFrame, latest: Snapshot) -> DataFrame:
     """The listed files, less those that Delta wrote, which may lie in the same folders."""
     deltas = read_ledger(latest).files().where("delta AND hive IS NULL").select("key")
-    return files.withColumn("key", place_of_listed()).join(deltas, "key", "left_anti").drop("key")
+    return files.withColumn("key", canonical_uri_column("path")).join(deltas, "key", "left_anti").drop("key")
 
 
 def _describe_mismatches(table: TableInfo, view: DeltaTableView, result: VerifyResult) -> str:
