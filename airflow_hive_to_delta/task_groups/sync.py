@@ -7,7 +7,8 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, TaskGroup
 
-from airflow_hive_to_delta.core.results import OutputMode, VerifyLevel
+from airflow_hive_to_delta.core.options import OutputMode
+from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.engines import Engine
 from airflow_hive_to_delta.operators.discover import Choose
 from airflow_hive_to_delta.operators.tables import Options

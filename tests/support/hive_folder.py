@@ -14,7 +14,8 @@ from airflow_hive_to_delta import ConversionOptions, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.lifecycle.convert import convert
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.listing.base import MadeListing, files_as_df
-from airflow_hive_to_delta.core.results import OutputMode, SyncResult
+from airflow_hive_to_delta.core.options import OutputMode
+from airflow_hive_to_delta.core.results import SyncResult
 from tests.support.oracle import delta_at
 from tests.support.tables import write_parquet
 

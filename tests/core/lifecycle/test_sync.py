@@ -25,7 +25,7 @@ from airflow_hive_to_delta.core.errors import (
     UnsupportedTableError,
 )
 from airflow_hive_to_delta.core.lifecycle.cut_over import GlueName
-from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
+from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.sync.commit import commit_changes
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from tests.support.crashes import at_every_step
@@ -608,7 +608,7 @@ def test_many_parts_of_the_ledger_are_written_together(converted: Folder, monkey
         converted.write("5", f"00000{number}_0", [number])
         assert converted.sync().num_added_files == 1
     view = DeltaTableView.for_path(converted.spark, str(converted.root))
-    found = ledger_of(view.snapshot)
+    found = read_ledger(view.snapshot)
     assert [(part.first, part.last) for part in found.parts] == [(0, 3)]
     assert found.files().count() == 5
     assert converted.sync().status == "unchanged"

@@ -14,7 +14,8 @@ from airflow_hive_to_delta import InventoryListing, ParquetFileInfo, TableInfo, 
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
-from airflow_hive_to_delta.core.results import ConversionResult, OutputMode, SyncResult
+from airflow_hive_to_delta.core.options import OutputMode
+from airflow_hive_to_delta.core.results import ConversionResult, SyncResult
 from tests.support.hive_folder import Folder, Given, Walk, original
 from tests.support.oracle import assert_same
 
