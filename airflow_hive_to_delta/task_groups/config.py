@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
-from airflow_hive_to_delta.operators.list_files import Strategy
-from airflow_hive_to_delta.operators.tables import check_count
+from airflow_hive_to_delta.operators.arguments import check_count
+from airflow_hive_to_delta.operators.file_lister import Strategy
 
 
 @dataclass(frozen=True)

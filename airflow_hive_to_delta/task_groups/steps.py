@@ -9,12 +9,14 @@ from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, XComArg, task_grou
 
 from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.engines import Engine
+from airflow_hive_to_delta.operators.arguments import Options, options_dict
 from airflow_hive_to_delta.operators.convert import ConvertTableOperator
-from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, Choose, GlueDiscoverOperator
+from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, GlueDiscoverOperator
 from airflow_hive_to_delta.operators.list_files import ListFilesOperator
+from airflow_hive_to_delta.operators.outcomes import OUTCOMES
 from airflow_hive_to_delta.operators.report import MigrationReportOperator
 from airflow_hive_to_delta.operators.sync import SyncTableOperator
-from airflow_hive_to_delta.operators.tables import OUTCOMES, Options, options_dict
+from airflow_hive_to_delta.operators.table_selection import Choose
 from airflow_hive_to_delta.operators.verify import VerifyTableOperator
 from airflow_hive_to_delta.report.outcomes import ReportedAction
 from airflow_hive_to_delta.task_groups.config import CatalogSource, FileListing, GlueSource, PerTable, Staging, Target

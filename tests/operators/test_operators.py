@@ -539,13 +539,13 @@ def test_two_groups_of_one_dag_keep_apart(lake, run_dag) -> None:
 
 
 def test_a_label_fits_into_airflows_database(airflow_home) -> None:
-    from airflow_hive_to_delta.operators.tables import label_of
+    from airflow_hive_to_delta.operators.tables import batch_label
 
     long = {"name": "n" * 255, "database": "d" * 255, "location": "s3://b/t"}
-    assert len(label_of(long)) == 250
-    assert len(label_of([long] * 20)) == 250
-    assert label_of([long] * 20).endswith("… and 19 more")
-    assert label_of({"name": "t", "database": "d", "location": "s3://b/t"}) == "d.t"
+    assert len(batch_label(long)) == 250
+    assert len(batch_label([long] * 20)) == 250
+    assert batch_label([long] * 20).endswith("… and 19 more")
+    assert batch_label({"name": "t", "database": "d", "location": "s3://b/t"}) == "d.t"
 
 
 def test_airflow_knows_the_provider(airflow_home) -> None:
