@@ -41,7 +41,8 @@ PUBLIC_NAMES = {
     *("PlanMigrationOperator", "VerifyTableOperator", "SyncTableOperator", "VacuumExternalFilesOperator"),
     *("RollbackTableOperator", "CutOverTableOperator", "MigrationReportOperator"),
     *("hive_to_delta_task_group", "hive_to_delta_sync_task_group", "Engine", "LocalSpark"),
-    *("GlueSource", "CatalogSource", "FileListing", "Target", "Staging", "PerTable"),
+    *("GlueSource", "CatalogSource", "GlueTarget", "CatalogTarget", "FileListing", "Staging", "PerTable"),
+    "SyncSettings",
 }
 #: What Spark Connect does not have.
 JVM_NAMES = {"_jvm", "_jsc", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd"}

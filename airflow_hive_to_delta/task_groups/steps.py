@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Required, TypedDict, get_args
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, XComArg, task_group
 
 from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.engines import Engine
 from airflow_hive_to_delta.operators.arguments import Options, options_dict
+from airflow_hive_to_delta.operators.assets import DEFAULT_ALIAS
 from airflow_hive_to_delta.operators.convert import ConvertTableOperator
 from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, GlueDiscoverOperator
 from airflow_hive_to_delta.operators.list_files import ListFilesOperator
@@ -19,36 +20,62 @@ from airflow_hive_to_delta.operators.sync import SyncTableOperator
 from airflow_hive_to_delta.operators.table_selection import Choose
 from airflow_hive_to_delta.operators.verify import VerifyTableOperator
 from airflow_hive_to_delta.report.outcomes import ReportedAction
-from airflow_hive_to_delta.task_groups.config import CatalogSource, FileListing, GlueSource, PerTable, Staging, Target
+from airflow_hive_to_delta.task_groups.config import (
+    CatalogSource,
+    CatalogTarget,
+    FileListing,
+    GlueSource,
+    GlueTarget,
+    PerTable,
+    Staging,
+    SyncSettings,
+    Target,
+)
+
+
+class GroupArguments(TypedDict, total=False):
+    """The arguments that every task group takes: see :func:`hive_to_delta_task_group`."""
+
+    source: Required[GlueSource | CatalogSource]
+    staging: Required[Staging | str]
+    listing: FileListing | None
+    engine: Engine | None
+    options: Options
+    per_table: PerTable | None
+    choose: Choose | None
+    at_least_one: bool
+    aws_conn_id: str | None
+    region_name: str | None
+    asset_alias: str | None
 
 
 class GroupSteps:
-    """What the groups are made of, by arguments that all their tasks share."""
+    """Makes the tasks of a group, by the arguments that they share."""
 
     def __init__(
         self,
         *,
         source: GlueSource | CatalogSource,
         staging: Staging | str,
-        target: Target | None,
-        listing: FileListing | None,
-        engine: Engine | None,
-        options: Options,
-        per_table: PerTable | None,
-        choose: Choose | None,
-        at_least_one: bool,
-        verify: VerifyLevel | None,
-        aws_conn_id: str | None,
-        region_name: str | None,
-        asset_alias: str | None,
+        target: Target | None = None,
+        listing: FileListing | None = None,
+        engine: Engine | None = None,
+        options: Options = None,
+        per_table: PerTable | None = None,
+        choose: Choose | None = None,
+        at_least_one: bool = True,
+        verify: VerifyLevel | None = None,
+        aws_conn_id: str | None = "aws_default",
+        region_name: str | None = None,
+        asset_alias: str | None = DEFAULT_ALIAS,
     ) -> None:
         self.source = source
         self.staging = Staging(staging) if isinstance(staging, str) else staging
-        self.target = target or Target()
         self.per_table = per_table or PerTable()
         _check("source", source, GlueSource, CatalogSource)
         _check("staging", self.staging, Staging)
-        _check("target", self.target, Target)
+        if target is not None:
+            _check("target", target, GlueTarget, CatalogTarget)
         _check("per_table", self.per_table, PerTable)
         self.listing = listing or FileListing("s3" if isinstance(source, GlueSource) else "spark")
         _check("listing", self.listing, FileListing)
@@ -57,9 +84,12 @@ class GroupSteps:
         self.verify = verify
         self.choose = choose
         self.at_least_one = at_least_one
-        if self.target.create_schema is not None:
-            options = {**options_dict(options), "create_schema": self.target.create_schema}
-        self.options = options
+        #: Where tables are registered, as the operators take it.
+        self.registration: dict[str, Any] = {
+            "target_catalog": None if target is None else target.catalog,
+            "target_schema": None if target is None else target.schema,
+        }
+        self.options = options if target is None else _options_for(target, options)
         self.asset_alias = asset_alias
         self.identity: dict[str, Any] = {"aws_conn_id": aws_conn_id, "region_name": region_name}
         self.job: dict[str, Any] = {
@@ -75,7 +105,7 @@ class GroupSteps:
         self.each: dict[str, Any] = {
             **self.job,
             **self.tries,
-            "options": options,
+            "options": self.options,
             # Depth first: else every table would be listed before the first one is converted, by a list of hours ago.
             "weight_rule": "upstream",
             "max_active_tis_per_dagrun": self.per_table.max_active,
@@ -117,8 +147,7 @@ class GroupSteps:
     def discover(self, *, leave_out_delta: bool) -> GlueDiscoverOperator | CatalogDiscoverOperator:
         choice: dict[str, Any] = {
             "task_id": "discover",
-            "target_catalog": self.target.catalog,
-            "target_schema": self.target.schema,
+            **self.registration,
             "choose": self.choose,
             "batch_size": self.per_table.batch_size,
             "options": self.options,
@@ -154,19 +183,22 @@ class GroupSteps:
     def convert(self, table: Any, files: ListFilesOperator) -> ConvertTableOperator:
         return ConvertTableOperator(
             task_id="convert",
-            target_catalog=self.target.catalog,
-            target_schema=self.target.schema,
             asset_alias=self.asset_alias,
+            **self.registration,
             **self._of_files(table, files),
         )
 
     def sync(
-        self, table: Any, files: ListFilesOperator, mode: dict[str, Any], converted: BaseOperator | None = None
+        self, table: Any, files: ListFilesOperator, settings: SyncSettings, converted: BaseOperator | None = None
     ) -> SyncTableOperator:
         """The sync, after the conversion of what is new if there is one."""
         after = {} if converted is None else self._after(converted)
         return SyncTableOperator(
-            task_id="sync", asset_alias=self.asset_alias, **mode, **after, **self._of_files(table, files)
+            task_id="sync",
+            asset_alias=self.asset_alias,
+            **settings.to_arguments(),
+            **after,
+            **self._of_files(table, files),
         )
 
     def verify_after(self, written: BaseOperator, table: Any, files: ListFilesOperator) -> list[BaseOperator]:
@@ -187,6 +219,22 @@ class GroupSteps:
 
     def _of_files(self, table: Any, files: ListFilesOperator) -> dict[str, Any]:
         return {"table": table, "files": files.output, "max_workers": self.per_table.max_workers, **self.each}
+
+
+def _options_for(target: Target, options: Options) -> dict[str, Any]:
+    """The options by which tables are registered in a target."""
+    wanted = target.register_in
+    # Of ConversionOptions, sql is what they have unless they are told otherwise; of a dict, what is in it was meant.
+    given = options.get("register_in") if isinstance(options, Mapping) else getattr(options, "register_in", None)
+    unset = (None,) if isinstance(options, Mapping) else (None, "sql")
+    if given != wanted and given not in unset:
+        raise ValueError(
+            f"options has register_in={given!r} beside target={target!r}, which registers in {wanted!r}. Leave "
+            "register_in out: the target says where tables are registered"
+        )
+    checked = options_dict(options)
+    create_schema = checked["create_schema"] if target.create_schema is None else target.create_schema
+    return {**checked, "register_in": wanted, "create_schema": create_schema}
 
 
 def _check(argument: str, given: Any, *expected: type) -> None:
