@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
@@ -17,6 +17,7 @@ from airflow_hive_to_delta.operators.tables import batch_label
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from airflow.sdk import Context
 
 Strategy = Literal["s3", "spark", "inventory"]
 
@@ -39,6 +40,22 @@ def check_listing(
         )
 
 
+class ListingOperator(Protocol):
+    """An operator that lists files, with the arguments by which it does."""
+
+    listing: Strategy
+    inventory_manifests: str | Sequence[str] | None
+    glue_database: str | None
+    aws_conn_id: str | None
+    region_name: str | None
+    options: dict[str, Any]
+
+    @property
+    def log(self) -> Any: ...
+
+    def run_folder(self, context: Context) -> RunFolder | None: ...
+
+
 @dataclass(frozen=True)
 class FileLister:
     """Lists the files of a task's tables."""
@@ -55,6 +72,21 @@ class FileLister:
     #: More files of a table than this make a manifest.
     inline_limit: int
     log: Any
+
+    @classmethod
+    def of_operator(cls, operator: ListingOperator, context: Context, *, inline_limit: int) -> FileLister:
+        """The lister of an operator whose templates are rendered."""
+        return cls(
+            operator.listing,
+            operator.inventory_manifests,
+            operator.glue_database,
+            aws_conn_id=operator.aws_conn_id,
+            region_name=operator.region_name,
+            options=operator.options,
+            folder=operator.run_folder(context),
+            inline_limit=inline_limit,
+            log=operator.log,
+        )
 
     def needs_engine(self, tables: Sequence[TableInfo]) -> bool:
         """Whether a job has to list these tables: of Spark's catalog, or on any storage, only Spark can."""

@@ -56,17 +56,7 @@ class ListFilesOperator(TableOperator):
         self.inline_limit = inline_limit
 
     def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[dict[str, Any]]:
-        lister = FileLister(
-            self.listing,
-            self.inventory_manifests,
-            self.glue_database,
-            aws_conn_id=self.aws_conn_id,
-            region_name=self.region_name,
-            options=self.options,
-            folder=self.run_folder(context),
-            inline_limit=self.inline_limit // len(tables),
-            log=self.log,
-        )
+        lister = FileLister.of_operator(self, context, inline_limit=self.inline_limit // len(tables))
         known = current_definitions(tables, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
         if not known.tables:
             listed = []

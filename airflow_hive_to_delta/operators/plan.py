@@ -46,7 +46,7 @@ class PlanMigrationOperator(SparkJobOperator):
     :param max_workers: tables that are looked at side by side.
     :param title: the headline of the page. (templated)
 
-    How files are found is said as for :class:`ListFilesOperator`.
+    ``listing``, ``inventory_manifests`` and ``glue_database`` are those of :class:`ListFilesOperator`.
     """
 
     template_fields: Sequence[str] = (
@@ -114,17 +114,7 @@ class PlanMigrationOperator(SparkJobOperator):
             "options": self.options,
             "max_workers": self.max_workers,
         }
-        lister = FileLister(
-            self.listing,
-            self.inventory_manifests,
-            self.glue_database,
-            aws_conn_id=self.aws_conn_id,
-            region_name=self.region_name,
-            options=self.options,
-            folder=self.run_folder(context),
-            inline_limit=INLINE_LIMIT,
-            log=self.log,
-        )
+        lister = FileLister.of_operator(self, context, inline_limit=INLINE_LIMIT)
         if lister.needs_engine(tables):
             arguments["listing"] = lister.document()
         else:
