@@ -1,12 +1,15 @@
-"""The oracle: a Delta table is right when it cannot be told from the original, whatever is asked of it.
+"""The oracle: a Delta table is right when nothing that is asked of it has another answer than the original.
 
-The original is read by Spark. Rows are compared as they are, then every column is filtered by every value it holds,
-nulls and NaN too, through Delta with data skipping on and off.
+The original is read by Spark. Rows are compared as they are. Then every column is filtered by every value it holds,
+nulls and NaN too: without data skipping in one query, and with it in a query for each row, by all of the row's values
+together. Delta skips a file when any one of several conditions says that it can: so a statistic that would lose the row
+to a filter by one of its values loses it here, too.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Iterator
 from functools import reduce
@@ -28,75 +31,102 @@ SKIPPING = "spark.databricks.delta.stats.skipping"
 
 
 def assert_same(spark: SparkSession, original: DataFrame, delta: DataFrame) -> None:
+    """Raise an AssertionError that names the filter, if any answer of the Delta table differs from the original's."""
     assert [f.name.lower() for f in delta.schema] == [f.name.lower() for f in original.schema]
-    expected = [tuple(map(_plain, row)) for row in original.collect()]
-    found = [tuple(map(_plain, row)) for row in delta.collect()]
-    assert Counter(found) == Counter(expected)
-    assert delta.count() == len(expected), "count(*) is answered from statistics"
-    _assert_same_filtered(spark, original, delta)
+    rows = _rows(original)
+    expected = Counter(plain for plain, _ in rows)
+    assert Counter(tuple(map(_plain, row)) for row in delta.collect()) == expected
+    assert delta.count() == len(rows), "count(*) is answered from statistics"
+    conditions = {tuple(each): each for _, all_of_row in rows for each in all_of_row if each}
+    if conditions:
+        _assert_same_filtered(spark, original, delta, list(conditions.values()))
 
 
 def delta_at(spark: SparkSession, location: object) -> DataFrame:
     return spark.read.format("delta").load(str(location))
 
 
-def _assert_same_filtered(spark: SparkSession, original: DataFrame, delta: DataFrame) -> None:
-    filters = list(_filters(original))
-    if not filters:
-        return
-    fingerprint = F.xxhash64(*[F.col(_quoted(f.name)) for f in original.schema if not _has_map(f.dataType)]) % 1_000_003
+_COMPARE = {"=": operator.eq, ">=": operator.ge, "<=": operator.le}
+#: Conditions by what they are called.
+Conditions = dict[str, Column]
 
-    def filtered(data: DataFrame) -> list[tuple[int, int | None]]:
-        """Each filter as a query of its own, so that Delta may skip files for it."""
+
+def _assert_same_filtered(spark: SparkSession, original: DataFrame, delta: DataFrame, rows: list[Conditions]) -> None:
+    """Compare the answers to the conditions of every row."""
+    fingerprint = F.xxhash64(*[F.col(_quoted(f.name)) for f in original.schema if not _has_map(f.dataType)]) % 1_000_003
+    each = {name: condition for conditions in rows for name, condition in conditions.items()}
+    together = [reduce(Column.__and__, conditions.values()) for conditions in rows]
+
+    def compute(data: DataFrame, conditions: list[Column]) -> list[tuple[int, int | None]]:
+        """All conditions over all rows in one query: nothing can skip anything."""
+        sums = [F.count(F.when(c, 1)) for c in conditions] + [F.sum(F.when(c, fingerprint)) for c in conditions]
+        answer = data.agg(*[total.alias(f"x{i}") for i, total in enumerate(sums)]).first()
+        assert answer is not None
+        return [(answer[i], answer[len(conditions) + i]) for i in range(len(conditions))]
+
+    def filter_by(data: DataFrame, conditions: list[Column]) -> list[tuple[int, int | None]]:
+        """Each condition as a query of its own, so that Delta may skip files for it."""
         asked = [
             data.where(condition).agg(
                 F.lit(number).alias("number"), F.count("*").alias("rows"), F.sum(fingerprint).alias("print")
             )
-            for number, (_, condition) in enumerate(filters)
+            for number, condition in enumerate(conditions)
         ]
         return [(row.rows, row.print) for row in sorted(reduce(DataFrame.unionAll, asked).collect())]
 
-    def computed(data: DataFrame) -> list[tuple[int, int | None]]:
-        """All filters over all rows in one query: nothing can skip anything."""
-        sums = [F.count(F.when(c, 1)) for _, c in filters] + [F.sum(F.when(c, fingerprint)) for _, c in filters]
-        answer = data.agg(*[total.alias(f"x{i}") for i, total in enumerate(sums)]).first()
-        assert answer is not None
-        return [(answer[i], answer[len(filters) + i]) for i in range(len(filters))]
-
-    expected = computed(original)
+    expected = compute(original, [*each.values(), *together])
     spark.conf.set(SKIPPING, "false")
     try:
-        without_skipping = computed(delta)
+        without_skipping = compute(delta, list(each.values()))
     finally:
         spark.conf.unset(SKIPPING)
-    for (name, _), want, plain, skipped in zip(filters, expected, without_skipping, filtered(delta), strict=True):
-        assert plain == want, f"{name}, without data skipping"
-        assert skipped == want, f"{name}, with data skipping"
+    for name, want, found in zip(each, expected, without_skipping, strict=False):
+        assert found == want, f"{name}, without data skipping"
+    wanted = dict(zip(each, expected, strict=False))
+    for conditions, want, found in zip(rows, expected[len(each) :], filter_by(delta, together), strict=True):
+        if found != want:
+            for name, alone in zip(conditions, filter_by(delta, list(conditions.values())), strict=True):
+                assert alone == wanted[name], f"{name}, with data skipping"
+        assert found == want, f"{' and '.join(conditions)}, with data skipping"
 
 
-def _filters(original: DataFrame) -> Iterator[tuple[str, Column]]:
-    for path, kind in _leaves(original.schema, ()):
-        column = F.col(".".join(map(_quoted, path)))
-        yield f"{path} is null", column.isNull()
-        yield f"{path} is not null", column.isNotNull()
-        if isinstance(kind, (ArrayType, MapType)):
-            continue
-        ranged = False
-        as_text = isinstance(kind, (DateType, TimestampType, TimestampNTZType, DecimalType))
-        text = column.cast("string") if as_text else F.lit(None)
-        for value, shown in original.select(column, text).distinct().collect():
-            if value is None:
-                continue
-            if isinstance(value, float) and math.isnan(value):
-                yield f"isnan({path})", F.isnan(column)
-                continue
-            # Not as Python has it: on the way to the JVM a day before 1582 changes its calendar, a decimal its digits.
-            literal = F.lit(shown if as_text else bytes(value) if isinstance(value, bytearray) else value).cast(kind)
-            yield f"{path} = {value!r}", column == literal
-            if not ranged and not isinstance(value, bool):
-                yield f"{path} > {value!r}", column > literal
-                yield f"{path} <= {value!r}", column <= literal
-                ranged = True
+def _rows(original: DataFrame) -> list[tuple[tuple[str, ...], list[Conditions]]]:
+    """Every row, and the conditions that it meets: one for each of its columns, and of the fields of its structs.
+
+    The first row meets ranges, too.
+    """
+    leaves = list(_leaves(original.schema, ()))
+    columns = [F.col(".".join(map(_quoted, path))) for path, _ in leaves]
+    # Not as Python has it: on the way to the JVM a day before 1582 changes its calendar, a decimal its digits.
+    as_text = [isinstance(kind, (DateType, TimestampType, TimestampNTZType, DecimalType)) for _, kind in leaves]
+    texts = [
+        (column.cast("string") if is_text else F.lit(None)).alias(f"text{number}")
+        for number, (column, is_text) in enumerate(zip(columns, as_text, strict=True))
+    ]
+    whole = [F.col(_quoted(field.name)) for field in original.schema]
+    found = []
+    for number, row in enumerate(original.select(*whole, *columns, *texts).collect()):
+        values = list(zip(leaves, columns, row[len(whole) :], row[len(whole) + len(leaves) :], strict=False))
+        signs = ("=", ">=", "<=") if number == 0 else ("=",)
+        met = [
+            dict(_condition(*leaf, column, value, text, sign) for leaf, column, value, text in values) for sign in signs
+        ]
+        found.append((tuple(map(_plain, row[: len(whole)])), met))
+    return found
+
+
+def _condition(
+    path: tuple[str, ...], kind: DataType, column: Column, value: object, text: str | None, sign: str
+) -> tuple[str, Column]:
+    """A condition that a value meets, with its name."""
+    if value is None:
+        return f"{path} is null", column.isNull()
+    if isinstance(kind, (ArrayType, MapType)):
+        return f"{path} is not null", column.isNotNull()
+    if isinstance(value, float) and math.isnan(value):
+        return f"isnan({path})", F.isnan(column)
+    shown = text if text is not None else bytes(value) if isinstance(value, bytearray) else value
+    return f"{path} {sign} {shown!r}", _COMPARE[sign](column, F.lit(shown).cast(kind))
 
 
 def _leaves(schema: StructType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], DataType]]:
