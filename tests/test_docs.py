@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from datetime import timedelta
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,36 @@ def test_the_page_for_airflow_has_every_option_with_its_default() -> None:
     assert [(name, default) for name, default in rows if name in defaults] == [
         (name, repr(default)) for name, default in defaults.items()
     ]
+
+
+def test_the_page_for_airflow_has_every_argument_with_its_default(airflow_home) -> None:
+    def written(default: object) -> str:
+        minutes = default.total_seconds() / 60 if isinstance(default, timedelta) else None
+        return repr(default) if minutes is None else f"timedelta(minutes={minutes:g})"
+
+    text = (DOCS / "airflow.md").read_text().partition("## Every option of the task groups")[2]
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| `(.*?)` \|", text, re.MULTILINE))
+    groups = (
+        airflow_hive_to_delta.hive_to_delta_sync_task_group,
+        airflow_hive_to_delta.hive_to_delta_task_group,
+    )
+    defaults = {
+        name: argument.default
+        for group in groups
+        for name, argument in signature(group).parameters.items()
+        if argument.default is not argument.empty
+    }
+    parts = (
+        *("GlueSource", "CatalogSource", "FileListing", "GlueTarget", "CatalogTarget"),
+        *("SyncSettings", "Staging", "PerTable", "LocalSpark"),
+    )
+    for part in (getattr(airflow_hive_to_delta, name) for name in parts):
+        for field in fields(part):
+            if field.default is not MISSING:
+                defaults[f"{part.__name__}.{field.name}"] = field.default
+            elif field.default_factory is not MISSING and field.init:
+                defaults[f"{part.__name__}.{field.name}"] = field.default_factory()
+    assert rows == {name: written(default) for name, default in defaults.items()}
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ LAYERS = (
     ("core/catalogs",),
     ("core/delta",),
     ("core/runner", "core/schema", "core/spark", "core/storage"),
-    ("core/readers",),
+    ("core/readers", "core/redaction"),
     ("core/models", "core/options", "core/results", "core/errors"),
 )
 

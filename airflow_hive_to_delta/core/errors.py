@@ -6,7 +6,8 @@ table for good; ``TransientError`` may pass at the next try, so an orchestrator 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.results import VerifyResult
@@ -44,12 +45,44 @@ class MissingError(PermanentError):
     """Something that must be there is not: a file, a bucket, a database."""
 
 
+class StaleFileListError(PermanentError):
+    """A list of files is too old, or the files are no longer what was listed. Listing them again helps."""
+
+
 class VerificationError(PermanentError):
-    """A Delta table is not its original. ``result`` has the numbers."""
+    """A Delta table is not its original. ``result`` has the numbers, and this error as its own."""
 
     def __init__(self, message: str, result: VerifyResult) -> None:
         super().__init__(message)
+        result.success = False
+        for name, value in describe_error(self).to_fields().items():
+            setattr(result, name, value)
         self.result = result
+
+
+@dataclass(frozen=True)
+class ErrorDescription:
+    """An exception as plain data, for results that travel as JSON."""
+
+    #: Name of the exception's class, such as ``StaleFileListError``.
+    kind: str
+    text: str
+    #: Whether trying again may help.
+    retryable: bool
+
+    def to_fields(self) -> dict[str, Any]:
+        """The fields by which every result says that it has failed: ``error``, ``retryable`` and ``error_kind``."""
+        return {"error": self.text, "retryable": self.retryable, "error_kind": self.kind}
+
+
+def describe_error(error: BaseException, *, permanent: tuple[type[BaseException], ...] = ()) -> ErrorDescription:
+    """Describe an exception by its kind, its text, and whether trying again may help.
+
+    :param permanent: classes of exceptions that trying again cannot help, besides :class:`PermanentError`.
+    :return: the text is the name of the class where the exception has none.
+    """
+    kind = type(error).__name__
+    return ErrorDescription(kind, str(error) or kind, retryable=not isinstance(error, (PermanentError, *permanent)))
 
 
 def is_refusal(error: Exception) -> bool:
@@ -65,7 +98,7 @@ KINDS: dict[str, type[HiveToDeltaError]] = {
     kind.__name__: kind
     for kind in (
         *(PermanentError, UnsupportedTableError, SchemaError, PartitionError, AccessDeniedError, MissingError),
-        TransientError,
+        *(StaleFileListError, TransientError),
     )
 }
 

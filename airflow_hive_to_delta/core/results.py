@@ -46,6 +46,8 @@ class ConversionResult(Document):
     duration_seconds: float = 0.0
     #: Whether no data file was found: the table is empty, or its location is wrong.
     is_empty: bool = False
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         target = self.target_table or self.location
@@ -74,6 +76,8 @@ class VacuumResult(Document):
     #: Whether trying again may help; None when there was no error.
     retryable: bool | None = None
     duration_seconds: float = 0.0
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     @property
     def success(self) -> bool:
@@ -121,6 +125,8 @@ class TablePlan(Document):
     duration_seconds: float = 0.0
     #: Whether no data file was found: the table is empty, or its location is wrong.
     is_empty: bool = False
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         if self.error:
@@ -169,6 +175,8 @@ class VerifyResult(Document):
     duration_seconds: float = 0.0
     #: Whether there was nothing to compare: neither side has a file with rows.
     is_empty: bool = False
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -211,6 +219,8 @@ class SyncResult(Document):
     #: Partitions in which Hive may have been writing (``quiet_period``), left for the next sync; and the first of them.
     waiting_partition_count: int = 0
     waiting_partitions: list[str] = field(default_factory=list)
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         if not self.success:
@@ -223,6 +233,10 @@ class SyncResult(Document):
         return f"{self.source_table}: {self.status}, version {self.version}{moved}{waits}"
 
 
+#: ``not_delta``: there was no log to roll back, or an earlier call has done it.
+RollbackStatus = Literal["rolled_back", "not_delta", "failed"]
+
+
 @dataclass
 class RollbackResult(Document):
     """What a rollback to the Hive table undid."""
@@ -230,8 +244,7 @@ class RollbackResult(Document):
     source_table: str
     location: str
     success: bool
-    #: ``not_delta``: there was no log to roll back, or an earlier call has done it.
-    status: Literal["rolled_back", "not_delta", "failed"]
+    status: RollbackStatus
     #: Where the log lies now.
     log_moved_to: str = ""
     #: Names that were dropped from catalogs.
@@ -246,6 +259,8 @@ class RollbackResult(Document):
     error: str | None = None
     retryable: bool | None = None
     duration_seconds: float = 0.0
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         if not self.success:
@@ -258,6 +273,9 @@ class RollbackResult(Document):
         return ", ".join(words)
 
 
+CutOverStatus = Literal["cut_over", "already_cut_over", "failed"]
+
+
 @dataclass
 class CutOverResult(Document):
     """The replacement of a Hive definition by the Delta one, under the same name."""
@@ -265,7 +283,7 @@ class CutOverResult(Document):
     source_table: str
     location: str
     success: bool
-    status: Literal["cut_over", "already_cut_over", "failed"]
+    status: CutOverStatus
     #: The version of the Delta table whose columns the catalog has now.
     version: int | None = None
     #: Where the old definition is kept.
@@ -274,9 +292,15 @@ class CutOverResult(Document):
     error: str | None = None
     retryable: bool | None = None
     duration_seconds: float = 0.0
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
 
     def __str__(self) -> str:
         if not self.success:
             return f"{self.source_table}: {self.status}: {self.error}"
         kept = f", the old definition is at {self.kept_definition}" if self.kept_definition else ""
         return f"{self.source_table}: {self.status}, version {self.version}{kept}"
+
+
+#: What became of a table, by whichever action.
+TableResult = ConversionResult | CutOverResult | RollbackResult | SyncResult | TablePlan | VacuumResult | VerifyResult

@@ -71,7 +71,8 @@ class ConversionSummary:
     def __str__(self) -> str:
         lines = [f"{self.succeeded} of {self.total} tables done, {self.file_count} files, {self.byte_count} bytes"]
         if self.empty:
-            lines.append(f"Nothing is at the location of {', '.join(self.empty)}: empty tables, or wrong locations")
+            why = "empty tables, wrong locations, or partitions that the catalog lacks"
+            lines.append(f"No data file in {', '.join(self.empty)}: {why}")
         lines += [f"{table}: {error}" for table, error in self.errors.items()]
         return "\n".join(lines)
 

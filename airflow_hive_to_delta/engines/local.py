@@ -46,7 +46,8 @@ class LocalSpark:
     :param memory: of the Spark driver, which does all the work.
     :param cores: how many cores Spark takes; all of them when not given.
     :param conf: more settings of the session, such as ``{"spark.jars.ivy": "/opt/ivy"}``. Their values are shown
-        nowhere: neither in a serialized DAG nor in the list of processes.
+        neither in a serialized DAG nor in the list of processes; but options of the JVM itself, such as
+        ``spark.driver.extraJavaOptions``, are on its command line.
     """
 
     #: Jobs can reach the loopback address of the process that submits them.

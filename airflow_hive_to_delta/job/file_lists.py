@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalogs.definitions import place_digest
-from airflow_hive_to_delta.core.errors import KINDS, PermanentError, TransientError
+from airflow_hive_to_delta.core.errors import KINDS, PermanentError, StaleFileListError, TransientError
 from airflow_hive_to_delta.core.listing.age import ListedAt, listed_before, now
 from airflow_hive_to_delta.core.listing.base import DataFrameListing, MadeListing, log_version
 from airflow_hive_to_delta.core.listing.inventory import InventoryListing
@@ -124,14 +124,14 @@ class GivenLists(MadeListing):
         document = self._document(table)
         if "error" in document:
             kind = TransientError if document["retryable"] else PermanentError
-            raise KINDS.get(document.get("kind", ""), kind)(document["error"])
+            raise KINDS.get(document.get("error_kind", ""), kind)(document["error"])
         files = FileList.from_dict(document)
         found = files_df(spark, files)
         with spark_call(f"Reading the list of the files of {table.qualified_name}"):
             count = found.count()
         if count != files.file_count:
             where = f" at {files.manifest}" if files.manifest else ""
-            raise PermanentError(
+            raise StaleFileListError(
                 f"The list of the files of {table.qualified_name}{where} has {count} files, but "
                 f"{files.file_count} were listed: it was changed since. List the files again"
             )
@@ -153,7 +153,7 @@ class GivenLists(MadeListing):
             if name not in self._made:
                 self._made[name] = self._maker.make(table, given["listing"], self._manifests[name]).to_dict()
         elif elsewhere:
-            raise PermanentError(
+            raise StaleFileListError(
                 f"The definition of {name} has another location or other partition columns than when its files were "
                 "listed. List the files again"
             )

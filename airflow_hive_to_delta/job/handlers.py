@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow_hive_to_delta.core.catalogs.definitions import current_definition
 from airflow_hive_to_delta.core.catalogs.discovery import UCDiscovery
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, VerificationError
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, VerificationError, describe_error
 from airflow_hive_to_delta.core.lifecycle.convert import convert
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
 from airflow_hive_to_delta.core.lifecycle.plan import plan_migration
@@ -61,7 +61,6 @@ from airflow_hive_to_delta.core.runner import run_parallel
 from airflow_hive_to_delta.core.storage.uri import redacted
 from airflow_hive_to_delta.job.file_lists import GivenLists, ListMaker, listing_of
 from airflow_hive_to_delta.job.manifests import list_error
-from airflow_hive_to_delta.job.request import Action
 from airflow_hive_to_delta.job.table_results import TableResults
 
 if TYPE_CHECKING:
@@ -76,13 +75,13 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _discover(spark: SparkSession, allow: list[str], deny: list[str]) -> dict[str, Any]:
+def discover_tables(spark: SparkSession, allow: list[str], deny: list[str]) -> dict[str, Any]:
     tables = UCDiscovery(allow, deny).discover(spark)
     say(f"Found {len(tables)} tables")
     return {"tables": [table.to_dict() for table in tables]}
 
 
-def _list(
+def list_files(
     spark: SparkSession,
     tables: Tables,
     listing: dict[str, Any],
@@ -108,7 +107,13 @@ def _current(spark: SparkSession, table: TableInfo) -> TableInfo:
     return current_definition(table, spark) if table.source == "spark" else table
 
 
-def _plan(
+def _if_known(spark: SparkSession, table: TableInfo) -> TableInfo:
+    """The current definition of a table; the one it was discovered with, if its catalog does not have it any more."""
+    current = _current(spark, table)
+    return current if current.location else table
+
+
+def plan_tables(
     spark: SparkSession,
     tables: Tables,
     options: dict[str, Any],
@@ -119,7 +124,7 @@ def _plan(
     strategy = GivenLists(lists or []) if listing is None else listing_of(spark, listing)
     plans = plan_migration(
         spark,
-        _Known([TableInfo.from_dict(table) for table in tables]),
+        _Known([_current(spark, TableInfo.from_dict(table)) for table in tables]),
         strategy,
         max_workers=max_workers,
         options=ConversionOptions.from_dict(options),
@@ -127,7 +132,7 @@ def _plan(
     return {"results": [plan.to_dict() for plan in plans]}
 
 
-def _convert(
+def convert_tables(
     spark: SparkSession,
     tables: Tables,
     lists: list[dict[str, Any]],
@@ -169,7 +174,7 @@ def _convert(
     return {"results": [results[name].to_dict() for name in names], "files": [listing.made(name) for name in names]}
 
 
-def _verify(
+def verify_tables(
     spark: SparkSession,
     tables: Tables,
     lists: list[dict[str, Any]],
@@ -199,7 +204,7 @@ def _verify(
                     raise
                 return verify_table(spark, table, afresh, level=level, version="ours", options=chosen)
         except VerificationError as error:
-            return replace(error.result, success=False, error=str(error), retryable=False)
+            return error.result
 
     def failed(table: TableInfo) -> VerifyResult:
         return VerifyResult(table.qualified_name, redacted(table.location), level, success=False)
@@ -207,7 +212,7 @@ def _verify(
     return _each(spark, tables, verify, failed, max_workers, listing=listing, table_results=table_results)
 
 
-def _sync(
+def sync_tables(
     spark: SparkSession,
     tables: Tables,
     lists: list[dict[str, Any]],
@@ -247,7 +252,7 @@ def _sync(
     return _each(spark, tables, sync, failed, max_workers, listing=listing, table_results=table_results)
 
 
-def _vacuum(
+def vacuum_tables(
     spark: SparkSession,
     tables: Tables,
     retention_hours: float,
@@ -277,7 +282,7 @@ def _vacuum(
     return _each(spark, tables, vacuum, failed, table_results=table_results)
 
 
-def _rollback(
+def roll_back_tables(
     spark: SparkSession,
     tables: Tables,
     lose_versions: Sequence[int],
@@ -296,7 +301,7 @@ def _rollback(
     return _each(spark, tables, roll_back, failed, table_results=table_results)
 
 
-def _cut_over(
+def cut_over_tables(
     spark: SparkSession,
     tables: Tables,
     options: dict[str, Any],
@@ -328,7 +333,9 @@ def _each(
 ) -> dict[str, Any]:
     """The result of every table. ``failed`` makes that of one for which ``call`` raises; why is filled in here.
 
-    :param listing: of an action that needs the files: its tables are described anew before they are worked on.
+    Tables are described anew before they are worked on.
+
+    :param listing: of an action that needs the files, and therefore a table that its catalog describes.
     """
     kept = TableResults(spark, table_results, say)
 
@@ -339,16 +346,12 @@ def _each(
         started = time.monotonic()
         try:
             kept.begin(table.qualified_name)
-            result = call(table if listing is None else _current(spark, table))
+            result = call(_if_known(spark, table) if listing is None else _current(spark, table))
         except Exception as error:
             if not isinstance(error, HiveToDeltaError):
                 say(traceback.format_exc())
-            result = replace(
-                failed(table),
-                error=str(error) or type(error).__name__,
-                retryable=not isinstance(error, PermanentError),
-                duration_seconds=round(time.monotonic() - started, 3),
-            )
+            duration = round(time.monotonic() - started, 3)
+            result = replace(failed(table), **describe_error(error).to_fields(), duration_seconds=duration)
         word = result.error or getattr(result, "status", "done")
         say(f"{table.qualified_name}: {word} ({result.duration_seconds:.1f} s)")
         name = table.qualified_name
@@ -381,16 +384,3 @@ class _Known:
 
     def discover(self, spark: SparkSession) -> list[TableInfo]:  # noqa: ARG002
         return self._tables
-
-
-ACTIONS: dict[Action, Callable[..., dict[str, Any]]] = {
-    "convert": _convert,
-    "cut_over": _cut_over,
-    "discover": _discover,
-    "list": _list,
-    "plan": _plan,
-    "rollback": _rollback,
-    "sync": _sync,
-    "vacuum": _vacuum,
-    "verify": _verify,
-}

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.core.models import Document
+from airflow_hive_to_delta.core.redaction import redact_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,16 +55,9 @@ def too_many(table: str, limit: int) -> str:
 
 
 def list_error(table: str, error: Exception, listing: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What travels instead of a list that could not be made."""
-    from airflow_hive_to_delta.core.errors import PermanentError
-
-    return {
-        "table": table,
-        "error": str(error) or type(error).__name__,
-        "retryable": not isinstance(error, PermanentError),
-        "kind": type(error).__name__,
-        "listing": listing,
-    }
+    """What travels instead of a list that could not be made, without the credentials that its error may carry."""
+    described = describe_error(error).to_fields()
+    return {"table": table, **described, "error": redact_credentials(described["error"]), "listing": listing}
 
 
 def write_manifest(batches: Iterable[pa.RecordBatch], destination: BinaryIO) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from airflow_hive_to_delta.core.models import Document
-
-Action = Literal["convert", "cut_over", "discover", "list", "plan", "rollback", "sync", "vacuum", "verify"]
+from airflow_hive_to_delta.job.actions import ACTIONS, ActionName
 
 
 @dataclass
 class JobRequest(Document):
     """What a job is to do: one JSON document, without any credential in it."""
 
-    action: Action
+    action: ActionName
     #: What the action works on; :mod:`airflow_hive_to_delta.job.handlers` says what each one takes.
     arguments: dict[str, Any]
     #: For people: what the job is called where it runs.
@@ -23,5 +22,5 @@ class JobRequest(Document):
     session: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.action not in get_args(Action):
-            raise ValueError(f"action is {self.action!r}, expected one of {', '.join(get_args(Action))}")
+        if self.action not in ACTIONS:
+            raise ValueError(f"action is {self.action!r}, expected one of {', '.join(ACTIONS)}")

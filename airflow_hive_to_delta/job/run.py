@@ -3,8 +3,8 @@
     python -m airflow_hive_to_delta.job request.json --result result.json
 
 The request is a :class:`JobRequest`; :mod:`airflow_hive_to_delta.job.handlers` says what its actions take and give. A
-result with ``error`` is of a job that failed as a whole; ``retryable`` says whether trying again may help. What the job
-is doing is written to standard error.
+result with ``error`` is of a job that failed as a whole; ``error_kind`` names the error's class, and ``retryable`` says
+whether trying again may help. What the job is doing is written to standard error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,12 +21,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.errors import PermanentError, describe_error
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.session import local_session
-from airflow_hive_to_delta.job.handlers import ACTIONS, say
+from airflow_hive_to_delta.job.actions import ACTIONS
+from airflow_hive_to_delta.job.handlers import say
 from airflow_hive_to_delta.job.processes import kill_session
 from airflow_hive_to_delta.job.request import JobRequest
+from airflow_hive_to_delta.job.table_results import jvm_exit_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,11 +74,10 @@ def run(request: JobRequest, spark: SparkSession | None = None, *, spark_output:
         if request.session is not None and request.action == "convert":
             _check_registration(session, **request.arguments)
         with _progress(session):
-            result = ACTIONS[request.action](session, **request.arguments)
+            result = ACTIONS[request.action].load_handler()(session, **request.arguments)
     except Exception as error:
-        result = {"error": str(error) or type(error).__name__, "retryable": not isinstance(error, _PERMANENT)}
-        result = _blaming_jvm(result, session)
-        say(f"{request.name} failed: {type(error).__name__}: {result['error']}")
+        result = _blaming_jvm(describe_error(error, permanent=_REQUEST_ERRORS).to_fields(), session)
+        say(f"{request.name} failed: {result['error_kind']}: {result['error']}")
     else:
         result = _blaming_jvm(result, session)
     if spark is None and session is not None:
@@ -107,8 +107,11 @@ def _output_to(descriptor: int | None) -> Iterator[None]:
 
 def _blaming_jvm(result: dict[str, Any], spark: SparkSession | None) -> dict[str, Any]:
     """The result, in which failures say so if Spark's JVM has ended: all that they know is a refused connection."""
-    failed = [each for each in (result, *result.get("results", ())) if each.get("error") and each["retryable"]]
+    each_table = (*result.get("results", ()), *result.get("lists", ()))
+    failed = [each for each in (result, *each_table) if each.get("error") and each["retryable"]]
     reason = _end_of_jvm(spark) if failed else None
+    if reason and "lists" in result:  # which are made again soon enough, each by itself
+        return {"error": f"{reason} (The error was: {failed[0]['error']})", "retryable": True}
     for each in failed if reason else ():
         each["error"] = f"{reason} (The error was: {each['error']})"
     return result
@@ -116,13 +119,8 @@ def _blaming_jvm(result: dict[str, Any], spark: SparkSession | None) -> dict[str
 
 def _end_of_jvm(spark: SparkSession | None) -> str | None:
     """How the JVM ended that this process has started for the session; None while it runs, or is none of ours."""
-    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if process is None:
-        return None
-    try:
-        code = process.wait(1)  # its connections are closed a moment before it is gone
-    except subprocess.TimeoutExpired:
+    code = jvm_exit_code(spark, 1)
+    if code is None:
         return None
     if code == -signal.SIGKILL:
         return (
@@ -137,7 +135,7 @@ def _end_of_jvm(spark: SparkSession | None) -> str | None:
 
 
 #: A request that does not fit is as wrong the next time.
-_PERMANENT = (PermanentError, TypeError, ValueError, LookupError)
+_REQUEST_ERRORS = (TypeError, ValueError, LookupError)
 
 
 def _check_registration(

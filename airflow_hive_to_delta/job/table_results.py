@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -36,13 +37,17 @@ class TableResults:
         self._lock = threading.Lock()
 
     def begin(self, table: str) -> None:
-        self._put(table, _BEGUN, {"table": table})
+        # Without a JVM nothing can be done for it: what ended the JVM was a table that had begun before.
+        if jvm_exit_code(self._spark) is None:
+            self._put(table, _BEGUN, {"table": table})
 
     def end(self, table: str, record: Record) -> None:
+        result = record["result"]
+        if result.get("error") and result.get("retryable") and jvm_exit_code(self._spark, 1) is not None:
+            return  # it failed because the JVM ended, and may be what ended it
         self._put(table, _ENDED, {"table": table, **record})
 
     def _put(self, table: str, kind: str, document: dict[str, Any]) -> None:
-        from airflow_hive_to_delta.core.errors import HiveToDeltaError
         from airflow_hive_to_delta.core.options import ConversionOptions
         from airflow_hive_to_delta.core.storage.log_storage import storage_for
         from airflow_hive_to_delta.core.storage.uri import parse_location
@@ -55,13 +60,28 @@ class TableResults:
         try:
             storage = storage_for(path, self._spark, ConversionOptions())
             storage.put_if_absent(path, io.BytesIO(json.dumps(document).encode()))
-        except HiveToDeltaError as error:
+        except Exception as error:
             with self._lock:
                 self._given = None
             self._say(
                 f"The results of single tables cannot be kept at {given['folder']}, so if this job dies, the next try "
                 f"runs all its tables again: {error}"
             )
+
+
+def jvm_exit_code(spark: SparkSession | None, seconds: float = 0) -> int | None:
+    """How the JVM ended that this process has started for the session; None while it runs, or is none of ours.
+
+    :param seconds: to wait for its end: its connections are closed a moment before it is gone.
+    """
+    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 @dataclass

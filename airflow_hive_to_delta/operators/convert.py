@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import ConversionResult
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.assets import DEFAULT_ALIAS, emit_asset, with_alias_outlet
 from airflow_hive_to_delta.operators.result_store import Result
 from airflow_hive_to_delta.operators.table_files import FileLists, StepResults
 from airflow_hive_to_delta.operators.table_operator import TableOperator
 from airflow_hive_to_delta.operators.table_selection import TargetSchema, schema_for
-from airflow_hive_to_delta.report.outcomes import ReportedAction, TableOutcome
+from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.table_operator import TableOperator
-from airflow_hive_to_delta.report.outcomes import ReportedAction
 
 
 class CutOverTableOperator(TableOperator):

@@ -201,19 +201,26 @@ class GlueDiscoverOperator(DiscoverOperator):
 
         self.check_staging(context)
         found: list[TableInfo] = []
+        table_counts: dict[str, int] = {}
         with aws_clients(self.aws_conn_id, self.region_name):
             for database in sorted(set(_as_list(self.databases))):
                 self.log.info("Reading the tables of the Glue database %s", database)
                 discovery = GlueDiscovery(database, region=self.region_name, catalog_id=self.catalog_id)
                 try:
-                    found += [table for table in discovery.discover() if self._wants(table)]
+                    tables = discovery.discover()
                 except HiveToDeltaError as error:
                     raise airflow_error(error) from error
+                found += [table for table in tables if self._wants(table)]
+                table_counts[database] = len(tables)
         mark_nested_tables(found)  # across databases, too
         wanted = f"include={self.include!r} and exclude={self.exclude!r} in the Glue database(s) "
         databases = {(table.database or "").lower() for table in found}
         unmatched = [
-            *(f"the database {name}" for name in _as_list(self.databases) if name.lower() not in databases),
+            *(
+                _describe_unmatched(name, table_counts[name])
+                for name in _as_list(self.databases)
+                if name.lower() not in databases
+            ),
             *(f"include={p!r}" for p in _as_list(self.include) if not any(_matches(t, p) for t in found)),
         ]
         return self.select_and_batch(context, found, wanted + ", ".join(_as_list(self.databases)), unmatched)
@@ -264,6 +271,12 @@ class CatalogDiscoverOperator(DiscoverOperator, SparkJobOperator):
         names = [table.qualified_name.lower() for table in found]
         unmatched = [f"allow={p!r}" for p in _as_list(self.allow) if not any(fnmatchcase(n, p.lower()) for n in names)]
         return self.select_and_batch(context, found, f"allow={self.allow!r} and deny={self.deny!r}", unmatched)
+
+
+def _describe_unmatched(database: str, table_count: int) -> str:
+    """How a database without a wanted table is named; if it has tables, the patterns are named as the cause."""
+    passed_over = f" (include and exclude leave none of its {table_count} table(s))" if table_count else ""
+    return f"the database {database}{passed_over}"
 
 
 def _check_schemas(schemas: Mapping[str, str], databases: str | Sequence[str]) -> None:

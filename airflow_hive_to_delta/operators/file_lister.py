@@ -128,12 +128,16 @@ class FileLister:
                 yield files.to_dict()
 
     def list_on_engine(
-        self, tables: Sequence[TableInfo], run_job: Callable[[JobRequest], dict[str, Any]]
+        self,
+        tables: Sequence[TableInfo],
+        run_job: Callable[[JobRequest], dict[str, Any]],
+        was_killed: Callable[[], bool],
     ) -> list[dict[str, Any]]:
-        """The file list of each table, or its error, made by a job.
+        """The file list of each table, or its error, made by a job; by a job for each table, where that job died.
 
-        :param run_job: runs the job and returns its result. ``JobError``, which becomes the error of every table: it
-            has none.
+        :param run_job: runs a job and returns its result. ``JobError``, which becomes the error of its tables: it has
+            none.
+        :param was_killed: whether the task was killed: then no other job is begun.
         """
         documents = [table.to_dict() for table in tables]
         manifests = [plain_uri(self._manifest(table.qualified_name)) if self.folder else None for table in tables]
@@ -147,6 +151,11 @@ class FileLister:
         try:
             return list(run_job(JobRequest("list", arguments, f"List the files of {batch_label(documents)}"))["lists"])
         except JobError as error:
+            if len(tables) > 1 and error.retryable and not was_killed():
+                self.log.warning(
+                    "Each table is listed by a job of its own, for one job for all of them died: %s", error
+                )
+                return [files for table in tables for files in self.list_on_engine([table], run_job, was_killed)]
             failed = {"error": str(error), "retryable": error.retryable, "listing": arguments["listing"]}
             return [{"table": table.qualified_name, **failed} for table in tables]
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest
 from airflow_hive_to_delta.operators.identity import job_environment
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
-from airflow_hive_to_delta.report.outcomes import redacted_text
 
 _KILLED = "The task was killed, and its job was ended with it"
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
@@ -27,6 +27,7 @@ class JobRunner:
         self._engine = engine
         self._log = log
         self._job: str | None = None
+        self._kept_logs = 0
         #: Whether the task was killed: a job that runs is ended, and later ones are ended as they begin.
         self.killed = False
         #: The address of a page about the latest job, where the engine has one.
@@ -61,7 +62,7 @@ class JobRunner:
         if self.killed:
             raise JobError(_KILLED, retryable=True)
         if "error" in result:
-            raise JobError(redacted_text(result["error"]), retryable=bool(result["retryable"]))
+            raise JobError(redact_credentials(result["error"]), retryable=bool(result["retryable"]))
         return result
 
     def kill(self) -> None:
@@ -76,7 +77,7 @@ class JobRunner:
         while not self.killed:
             status = self._engine.status(job)
             for line in status.log:
-                self._log.info("%s", redacted_text(line))
+                self._log.info("%s", redact_credentials(line))
             if status.state == "ended":
                 return status.whole_log
             time.sleep(self._engine.poll_seconds)
@@ -84,12 +85,14 @@ class JobRunner:
 
     def _keep_log(self, whole_log: Path, folder: RunFolder, environment: Mapping[str, str]) -> None:
         index = "" if folder.map_index == -1 else f".{folder.map_index}"
+        self._kept_logs += 1
+        again = f".{self._kept_logs}" if self._kept_logs > 1 else ""  # a try may run several jobs
         secrets = [environment[name] for name in _SECRET_VARIABLES if environment.get(name)]
         try:
-            path: Any = folder.file("logs", f"{folder.task_name}{index}.{folder.try_number}.log")
+            path: Any = folder.file("logs", f"{folder.task_name}{index}.{folder.try_number}{again}.log")
             with whole_log.open(errors="replace") as lines, path.open("w") as kept:
                 for line in lines:
-                    kept.write(_without(secrets, redacted_text(line)))
+                    kept.write(_without(secrets, redact_credentials(line)))
         except Exception as error:
             # The result of the job counts more than its log.
             self._log.warning("The whole log of the job could not be kept under %s: %s", folder.root, error)

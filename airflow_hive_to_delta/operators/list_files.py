@@ -61,7 +61,9 @@ class ListFilesOperator(TableOperator):
         if not known.tables:
             listed = []
         elif lister.needs_engine(known.tables):
-            listed = lister.list_on_engine(known.tables, lambda request: self.run_job(request, context))
+            listed = lister.list_on_engine(
+                known.tables, lambda request: self.run_job(request, context), lambda: self.job_runner.killed
+            )
         else:
             listed = list(lister.list_in_task(known.tables))
         listed += [list_error(name, error, lister.document()) for name, error in known.errors.items()]

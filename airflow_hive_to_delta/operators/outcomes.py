@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.engines import JobError
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
@@ -45,7 +46,7 @@ def recording_outcomes(context: Context, tables: Sequence[str]) -> Iterator[None
         raise
     except BaseException as error:
         retryable = not isinstance(error, AirflowFailException)
-        text = str(error) or type(error).__name__
+        text = describe_error(error).text
         record_outcomes(context, [TableOutcome.of_error(table, text, retryable) for table in tables])
         raise
 
@@ -83,10 +84,8 @@ def fail_with_outcomes(
 
 def airflow_error(error: Exception) -> AirflowException:
     """The exception by which a task fails for an error of the core or of a job: with retries where these may help."""
-    from airflow_hive_to_delta.core.errors import PermanentError
-
-    permanent = not error.retryable if isinstance(error, JobError) else isinstance(error, PermanentError)
-    return AirflowFailException(str(error)) if permanent else AirflowException(str(error))
+    retryable = error.retryable if isinstance(error, JobError) else describe_error(error).retryable
+    return AirflowException(str(error)) if retryable else AirflowFailException(str(error))
 
 
 def has_tries_left(context: Context) -> bool:

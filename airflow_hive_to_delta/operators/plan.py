@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 
+from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.results import TablePlan
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.links import ReportLink
 from airflow_hive_to_delta.operators.arguments import Options, check_count, options_dict
+from airflow_hive_to_delta.operators.definitions import current_definitions
 from airflow_hive_to_delta.operators.file_lister import FileLister, Strategy, check_listing
 from airflow_hive_to_delta.operators.outcomes import airflow_error, has_tries_left, refused_as_failed
 from airflow_hive_to_delta.operators.report_publishing import describe_run, publish_report, seconds_since_start
@@ -25,7 +28,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
 
-_ADVICE = "A migration fails for this table. Fix what the error names, or exclude the table; then plan again."
+_ADVICE = (
+    "A migration fails for this table. Fix what the error names, then clear the task that plans, which reads the table "
+    "anew; or exclude the table."
+)
 
 
 class PlanMigrationOperator(SparkJobOperator):
@@ -88,7 +94,9 @@ class PlanMigrationOperator(SparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         tables = [TableInfo.from_dict(table) for table in flatten(self.tables)]
-        plans = self._plan(context, tables) if tables else []
+        known = current_definitions(tables, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+        plans = self._plan(context, known.tables) if known.tables else []
+        plans += [_failed_plan(name, error) for name, error in known.errors.items()]
         failed = [plan for plan in plans if plan["status"] == "failed"]
         if any(plan["retryable"] for plan in failed) and has_tries_left(context):
             raise AirflowException("\n".join(f"{plan['source_table']}: {plan['error']}" for plan in failed))
@@ -124,6 +132,11 @@ class PlanMigrationOperator(SparkJobOperator):
             return list(self.run_job(request, context)["results"])
         except JobError as error:
             raise airflow_error(error) from error
+
+
+def _failed_plan(table: str, error: Exception) -> dict[str, Any]:
+    """The plan of a table that its catalog does not describe any more, or not now."""
+    return TablePlan(table, "failed", "", error=str(error), retryable=describe_error(error).retryable).to_dict()
 
 
 def _as_run_outcome(outcome: TableOutcome) -> TableOutcome:

@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, BaseXCom, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.links import ReportLink
 from airflow_hive_to_delta.operators.discover import LEFT_OUT, UNMATCHED
 from airflow_hive_to_delta.operators.outcomes import FILES, GOES_ON, MAP_INDEX, OUTCOMES
 from airflow_hive_to_delta.operators.report_publishing import describe_run, publish_report, seconds_since_start
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
 from airflow_hive_to_delta.operators.tables import flatten, qualified_name
-from airflow_hive_to_delta.report.outcomes import RESULTS, ReportedAction, TableOutcome, build_report, failed_tables
+from airflow_hive_to_delta.report.outcomes import RESULTS, TableOutcome, build_report, failed_tables
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _NO_OUTCOME = "Its task ended without a word, or never began: killed, timed out or skipped. See its log"
+_NOT_VERIFIED = (
+    "Not verified: no step of this run has compared it with its original. Pass verify='counts' to the task group, or "
+    "add a VerifyTableOperator"
+)
 
 
 class MigrationReportOperator(BaseOperator):
@@ -137,7 +142,7 @@ class MigrationReportOperator(BaseOperator):
             stopped = any(outcomes_by_table[name].status == "failed" for name in batch)
             for name in set(batch) - in_last_step:
                 outcomes_by_table[name] = _without_last_step(outcomes_by_table[name], stopped=stopped)
-        yield from outcomes_by_table.values()
+        yield from map(_with_note_if_unverified, outcomes_by_table.values())
 
     def _step_outcomes(
         self, context: Context, task_id: str, index_of: Mapping[str, int]
@@ -175,6 +180,14 @@ def _merge(before: TableOutcome, later: TableOutcome) -> TableOutcome:
     notes = [*before.notes, *(note for note in later.notes if note not in before.notes)]
     seconds = before.duration_seconds + later.duration_seconds
     return replace(before, notes=notes, verified={**before.verified, **later.verified}, duration_seconds=seconds)
+
+
+def _with_note_if_unverified(known: TableOutcome) -> TableOutcome:
+    """The outcome of a table; if this run has converted it and nothing has verified it, with a note that says so."""
+    has_note = known.verified or any(note.startswith("Not verified: ") for note in known.notes)
+    if known.status not in ("converted", "registered") or has_note:
+        return known
+    return replace(known, notes=[*known.notes, _NOT_VERIFIED])
 
 
 def _without_last_step(known: TableOutcome, *, stopped: bool) -> TableOutcome:

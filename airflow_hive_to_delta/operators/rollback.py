@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Reader, read_whole_numbers
 from airflow_hive_to_delta.operators.table_operator import TableOperator
-from airflow_hive_to_delta.report.outcomes import ReportedAction
 
 
 class RollbackTableOperator(TableOperator):

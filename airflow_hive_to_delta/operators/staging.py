@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.job.file_names import safe_name
-from airflow_hive_to_delta.report.outcomes import redacted_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,13 +27,14 @@ class RunFolder:
     """
 
     def __init__(self, root: str, context: Context, *, conn_id: str | None, aws_conn_id: str | None) -> None:
-        if conn_id is None and root.startswith(("s3://", "s3a://")):
-            conn_id = aws_conn_id
-        if conn_id is not None and root.startswith(("s3://", "s3a://")):
-            from airflow_hive_to_delta.operators.identity import check_connection
+        named, at, _ = root.partition("://")[2].partition("/")[0].rpartition("@")
+        if root.startswith(("s3://", "s3a://")):
+            conn_id = aws_conn_id if conn_id is None else conn_id
+            if (used := named or conn_id) is not None:
+                from airflow_hive_to_delta.operators.identity import check_connection
 
-            check_connection(conn_id)
-        base = ObjectStoragePath(root, conn_id=None if "@" in root.partition("://")[2].partition("/")[0] else conn_id)
+                check_connection(used)
+        base = ObjectStoragePath(root, conn_id=None if at else conn_id)
         instance: Any = context["ti"]
         group, _, task = instance.task_id.rpartition(".")
         # Of each task group, so that two in one DAG keep apart.
@@ -55,18 +57,21 @@ class RunFolder:
         return path
 
     def check_writable(self) -> None:
-        """Fail the task when the staging root cannot be written to; without retries where these cannot help."""
-        path = self.file("probe")
+        """Fail the task, before it does anything, when the staging root cannot be written to.
+
+        It fails without retries where these cannot help.
+        """
         try:
+            path = self.file("probe", uuid.uuid4().hex)  # of each task: others may be trying it out, too
             path.write_text("written to see whether it can be")
             path.unlink()
         except Exception as error:
             message = (
                 f"The staging root {self.root} cannot be written to: {type(error).__name__}: {error}. Nothing was "
-                "converted. Correct it, create its bucket or folder, or give this identity access"
+                "done. Correct it, create its bucket or folder, or give this identity access"
             )
-            permanent = isinstance(error, (FileNotFoundError, PermissionError, ValueError))
-            raise (AirflowFailException if permanent else AirflowException)(redacted_text(message)) from error
+            permanent = isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError))
+            raise (AirflowFailException if permanent else AirflowException)(redact_credentials(message)) from error
 
 
 def plain_uri(path: ObjectStoragePath) -> str:

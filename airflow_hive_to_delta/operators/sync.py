@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import OutputMode
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import (
     Reader,
     read_flag,
@@ -20,7 +21,7 @@ from airflow_hive_to_delta.operators.assets import DEFAULT_ALIAS, emit_asset, wi
 from airflow_hive_to_delta.operators.result_store import Result
 from airflow_hive_to_delta.operators.table_files import FileLists, StepResults
 from airflow_hive_to_delta.operators.table_operator import TableOperator
-from airflow_hive_to_delta.report.outcomes import ReportedAction, TableOutcome
+from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg

@@ -7,10 +7,11 @@ from itertools import chain
 from typing import Any
 
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import JobError
 from airflow_hive_to_delta.job.table_results import EarlierTries, Record
 from airflow_hive_to_delta.operators.result_store import Result, ResultStore
-from airflow_hive_to_delta.report.outcomes import TableOutcome, redacted_text
+from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 
 class TableJobs:
@@ -102,5 +103,5 @@ def _redacted_record(record: Record) -> Record:
 
 
 def _redacted(result: Result) -> Result:
-    error = redacted_text(result["error"]) if result["error"] else None
-    return {**result, "error": error, "notes": [redacted_text(note) for note in result["notes"]]}
+    error = redact_credentials(result["error"]) if result["error"] else None
+    return {**result, "error": error, "notes": [redact_credentials(note) for note in result["notes"]]}

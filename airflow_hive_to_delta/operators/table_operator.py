@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_hive_to_delta.core.errors import MissingError, describe_error
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import JobRequest
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Options, Reader, check_count, check_readable, options_dict
 from airflow_hive_to_delta.operators.definitions import current_definitions
 from airflow_hive_to_delta.operators.outcomes import (
@@ -23,7 +25,7 @@ from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.table_files import FileLists, StepResults, TableFiles
 from airflow_hive_to_delta.operators.table_jobs import TableJobs
 from airflow_hive_to_delta.operators.tables import TableOrBatch, as_batch, batch_label
-from airflow_hive_to_delta.report.outcomes import RESULTS, ReportedAction, TableOutcome
+from airflow_hive_to_delta.report.outcomes import RESULTS, TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -122,6 +124,8 @@ class TableOperator(SparkJobOperator):
         instance: Any = context["ti"]
         files = self._table_files(later_try=instance.try_number > 1)
         ready, others = self.select_tables(tables, files)
+        if ready and folder is not None:
+            folder.check_writable()  # else a table would be done, and its result lost
 
         def run_job(some: Sequence[TableInfo]) -> dict[str, Any]:
             try:
@@ -160,6 +164,8 @@ class TableOperator(SparkJobOperator):
         """
         for kept in run.results:
             self.log.info("%s", RESULTS[self.action].from_dict(kept.result))
+            for note in kept.result["notes"]:
+                self.log.info("  %s", note)
         outcomes = [self.outcome(kept.result, from_other_files=kept.from_other_files) for kept in run.results]
         outcomes += run.others
         if any(outcome.status == "failed" for outcome in outcomes):
@@ -174,16 +180,20 @@ class TableOperator(SparkJobOperator):
     def select_tables(
         self, tables: Sequence[TableInfo], files: TableFiles | None
     ) -> tuple[list[TableInfo], list[TableOutcome]]:
-        """The tables that the action can be run for, and the outcomes of the others.
+        """The tables that the action can be run for, by their current definitions, and the outcomes of the others.
 
-        :param files: the files of the tables, if the action takes them.
+        :param files: the files of the tables, if the action takes them. If it does not, a table that its catalog has no
+            more is taken as it was: its log can be rolled back, and its files be vacuumed.
         """
-        if files is None:
-            return list(tables), []
-        listed, others = files.select(tables)
+        listed, others = (list(tables), []) if files is None else files.select(tables)
         known = current_definitions(listed, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
-        others += [TableOutcome.of_error(name, str(e), _is_retryable(e)) for name, e in known.errors.items()]
-        return known.tables, others
+        errors, ready = known.errors, known.tables
+        if files is None:
+            errors = {name: error for name, error in errors.items() if not isinstance(error, MissingError)}
+            current = {table.qualified_name: table for table in known.tables}
+            ready = [current.get(t.qualified_name, t) for t in listed if t.qualified_name not in errors]
+        others += [TableOutcome.of_error(name, str(e), describe_error(e).retryable) for name, e in errors.items()]
+        return ready, others
 
     def job_arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:  # noqa: ARG002
         """The arguments of the action, beside the tables, their files and the options.
@@ -205,9 +215,3 @@ class TableOperator(SparkJobOperator):
         files: Any = self.files
         results: Any = self.results
         return TableFiles(files, results, follows_step=self._follows_step, later_try=later_try)
-
-
-def _is_retryable(error: Exception) -> bool:
-    from airflow_hive_to_delta.core.errors import PermanentError
-
-    return not isinstance(error, PermanentError)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import VerifyLevel
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import (
     Reader,
     check_readable,
@@ -18,7 +19,8 @@ from airflow_hive_to_delta.operators.arguments import (
 from airflow_hive_to_delta.operators.result_store import Result
 from airflow_hive_to_delta.operators.table_files import FileLists, StepResults, TableFiles, outcomes_by_table
 from airflow_hive_to_delta.operators.table_operator import TableOperator
-from airflow_hive_to_delta.report.outcomes import ReportedAction, TableOutcome
+from airflow_hive_to_delta.report.formatting import format_count
+from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -103,13 +105,18 @@ class VerifyTableOperator(TableOperator):
 
     def outcome(self, result: Result, *, from_other_files: bool = False) -> TableOutcome:
         outcome = super().outcome(result, from_other_files=from_other_files)
-        if result["written_since"] and self._versions().get(result["source_table"]) == _OURS:
+        name = result["source_table"]
+        # What this run itself has converted is never green without a proof.
+        by_this_run = self._previous_outcomes().get(name, {}).get("status") == "converted"
+        if result["written_since"] and self._versions().get(name) == _OURS and not by_this_run:
             return replace(outcome, status="skipped", error=None, notes=[_too_late(result)], advice="")
         if outcome.status == "verified":
-            rows = "" if result["row_count"] is None else f" and {result['row_count']:,} rows"
-            note = f"Verified by {result['level']} at version {result['version']}: {result['file_count']:,} files{rows}"
+            rows = "" if result["row_count"] is None else f" and {format_count(result['row_count'], 'row')}"
+            files = format_count(result["file_count"], "file")
+            note = f"Verified by {result['level']} at version {result['version']}: {files}{rows}"
             outcome.notes = [note, *outcome.notes]
-        elif result["mismatch_count"]:
+        elif result["mismatch_count"] or outcome.advice == LIST_AGAIN:
+            # Another list alone would hide that the table is not what it was made from.
             outcome.advice = _ADVICE
         if len(outcome.notes) > _MOST_NOTES and outcome.status != "verified":
             where = "with the results under the staging root" if self.staging else "not kept: pass staging"
@@ -140,8 +147,8 @@ class VerifyTableOperator(TableOperator):
 
 
 _ADVICE = (
-    "If Hive has written since, sync the table, then clear this task. If not, roll the table back, then clear the task "
-    "that converts it, with all that comes after it."
+    "If Hive has written since, sync the table by a new run, then clear this task. If not, roll the table back, then "
+    "clear the task that converts it, with all that comes after it."
 )
 #: Each proves what those before it prove.
 _LEVELS = get_args(VerifyLevel)

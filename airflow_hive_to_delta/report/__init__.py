@@ -1,1 +1,1 @@
-"""The migration report: outcomes, and the HTML page."""
+"""The migration report: the outcomes of tables, the HTML page, and the redaction of credentials."""

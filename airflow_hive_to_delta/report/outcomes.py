@@ -1,88 +1,54 @@
-"""The migration report: what became of every table of a run, as a JSON document.
+"""The migration report: the outcome of every table of a run, as a JSON document.
 
 A run converts, or does one of the other actions of the job; each has results of its own (:data:`RESULTS`).
 
-It is free of credentials: texts and places that came from outside are redacted when an outcome is made.
+The report holds no credentials: locations, errors and notes are redacted when an outcome is made.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
+from airflow_hive_to_delta.core.errors import StaleFileListError
 from airflow_hive_to_delta.core.models import Document
-from airflow_hive_to_delta.core.results import (
-    ConversionResult,
-    CutOverResult,
-    RollbackResult,
-    Status,
-    SyncResult,
-    TablePlan,
-    VacuumResult,
-    VerifyResult,
-)
+from airflow_hive_to_delta.core.redaction import redact_credentials
+from airflow_hive_to_delta.core.results import CutOverStatus, RollbackStatus, Status, SyncStatus, TableResult
+from airflow_hive_to_delta.job.actions import ACTIONS, STATUSES, ReportedAction
+from airflow_hive_to_delta.report.result_fields import outcome_fields
 
-#: What a run does with its tables.
-ReportedAction = Literal["convert", "cut_over", "plan", "rollback", "sync", "vacuum", "verify"]
-Result = ConversionResult | CutOverResult | RollbackResult | SyncResult | TablePlan | VacuumResult | VerifyResult
 #: The results of each action.
-RESULTS: dict[ReportedAction, type[Result]] = {
-    "convert": ConversionResult,
-    "cut_over": CutOverResult,
-    "plan": TablePlan,
-    "rollback": RollbackResult,
-    "sync": SyncResult,
-    "vacuum": VacuumResult,
-    "verify": VerifyResult,
+RESULTS: dict[ReportedAction, type[TableResult]] = {
+    name: result_type for name in get_args(ReportedAction) if (result_type := ACTIONS[name].result_type)
 }
 
-#: ``skipped``: left out by choice. ``not_run``: an earlier step of the run kept the table from starting.
-#: ``converted_earlier``: a plan found the log of an earlier run.
+#: The names in :data:`~airflow_hive_to_delta.job.actions.STATUSES`.
 OutcomeStatus = Literal[
     Status,
     "skipped",
     "not_run",
     "convertible",
     "converted_earlier",
-    "synced",
-    "unchanged",
-    "already_synced",
+    SyncStatus,
     "verified",
     "vacuumed",
-    "cut_over",
-    "already_cut_over",
-    "rolled_back",
-    "not_delta",
+    CutOverStatus,
+    RollbackStatus,
 ]
-STATUSES: tuple[str, ...] = get_args(OutcomeStatus)
 #: A refused table is no failure: it was found, cannot be converted in place, and is as it was.
 FAILURES = frozenset({"failed", "not_run"})
-#: The table is a Delta table now.
-DONE = frozenset(
-    {
-        *("converted", "already_delta", "registered", "converted_earlier"),
-        *("synced", "unchanged", "already_synced", "verified", "vacuumed", "cut_over", "already_cut_over"),
-    }
-)
 #: The statuses that an action is run for.
-GOALS: dict[ReportedAction, frozenset[str]] = {
-    "convert": DONE,
-    "cut_over": frozenset({"cut_over", "already_cut_over"}),
-    "plan": frozenset({"convertible"}),
-    "rollback": frozenset({"rolled_back", "not_delta"}),
-    # The first run of a sync converts, if it is to.
-    "sync": frozenset({"converted", "registered", "synced", "unchanged", "already_synced"}),
-    "vacuum": frozenset({"vacuumed"}),
-    "verify": frozenset({"verified"}),
-}
+GOALS: dict[ReportedAction, frozenset[str]] = {name: ACTIONS[name].goals for name in RESULTS}
 
 
 @dataclass
 class TableOutcome(Document):
-    """What became of one table in a run."""
+    """The outcome of one table in a run.
+
+    :raises ValueError: the status is not one of :data:`STATUSES`.
+    """
 
     #: Qualified name of the Hive table.
     table: str
@@ -101,7 +67,7 @@ class TableOutcome(Document):
     error: str | None = None
     #: Whether trying again may help; None when that is not known or there was no error.
     retryable: bool | None = None
-    #: What to do about it. Filled in when it is empty and there is something to do.
+    #: What a person should do about the outcome; where it is empty, that of :func:`advice_for`.
     advice: str = ""
     #: The version by which this run, in whichever try, has brought it to what its listed files are.
     written_version: int | None = None
@@ -111,136 +77,63 @@ class TableOutcome(Document):
     ours: bool = False
     #: The latest version that was verified, by level.
     verified: dict[str, int] = field(default_factory=dict)
+    #: Name of the error's class, such as ``StaleFileListError``; None when that is not known or there was no error.
+    error_kind: str | None = None
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
             raise ValueError(f"status of {self.table} is {self.status!r}, expected one of {', '.join(STATUSES)}")
-        self.location = redacted_text(self.location)
-        self.error = None if self.error is None else redacted_text(self.error)
-        self.notes = [redacted_text(note) for note in self.notes]
-        self.advice = redacted_text(self.advice) or advice_for(self.status, self.retryable, self.error)
+        self.location = redact_credentials(self.location)
+        self.error = None if self.error is None else redact_credentials(self.error)
+        self.notes = [redact_credentials(note) for note in self.notes]
+        self.advice = redact_credentials(self.advice) or advice_for(self)
 
     @classmethod
     def of_result(cls, document: dict[str, Any], action: ReportedAction = "convert") -> Self:
-        """The outcome that the result of an action, as a dict, tells of."""
+        """Return the outcome of a table from the result of an action, as a dict.
+
+        :raises ValueError: the action is not one of :data:`RESULTS`, or the dict is not a result of it.
+        """
         if action not in RESULTS:
             raise ValueError(f"action is {action!r}, expected one of {', '.join(RESULTS)}")
         result = RESULTS[action].from_dict(document)
         shared = {f.name for f in fields(cls)} & document.keys()
-        return cls(**{**{name: document[name] for name in shared}, **_told(result)})
+        return cls(**{**{name: document[name] for name in shared}, **outcome_fields(result)})
 
     @classmethod
     def of_plan(cls, document: dict[str, Any]) -> Self:
-        """The outcome that a :class:`TablePlan`, as a dict, tells of."""
+        """Return the outcome of a table from a :class:`TablePlan`, as a dict."""
         return cls.of_result(document, "plan")
 
     @classmethod
-    def of_error(cls, table: str, error: str, retryable: bool | None = None) -> Self:
-        """The outcome of a table whose task failed without a result."""
-        return cls(table=table, status="failed", error=error, retryable=retryable)
-
-
-def _told(result: Result) -> dict[str, Any]:
-    """What an outcome says in other words than the result, or has no place for but in its notes."""
-    match result:
-        case ConversionResult():
-            return {
-                "table": result.source_table,
-                "notes": [*result.notes, *([result.message] if result.message else [])],
-            }
-        case TablePlan():
-            return {
-                "table": result.source_table,
-                "status": "converted_earlier" if result.status == "converted" else result.status,
-                "notes": [*_of_plan(result), *result.notes],
-            }
-        case VerifyResult():
-            return {
-                "table": result.source_table,
-                "status": "verified" if result.success else "failed",
-                "verified": {result.level: result.version} if result.success and result.version is not None else {},
-                "notes": [*_of_mismatches(result), *result.notes],
-                "error": result.error or (None if result.success else "The Delta table differs from its original"),
-            }
-        case SyncResult():
-            moved = f"{result.num_added_files:,} files added, {result.num_removed_files:,} removed"
-            return {
-                "table": result.source_table,
-                "file_count": result.num_added_files,
-                "byte_count": result.added_bytes,
-                "notes": [*([moved] if result.status == "synced" else []), *result.notes],
-            }
-        case VacuumResult():
-            return {
-                "table": result.table_name,
-                "status": "vacuumed" if result.success else "failed",
-                "file_count": len(result.orphaned_files),
-                "byte_count": result.orphaned_bytes,
-                "notes": [*_of_vacuum(result), *result.notes],
-            }
-        case RollbackResult():
-            return {"table": result.source_table, "notes": [*_of_rollback(result), *result.notes]}
-        case CutOverResult():
-            kept = f"The old definition is kept at {result.kept_definition}"
-            return {"table": result.source_table, "notes": [*([kept] if result.kept_definition else []), *result.notes]}
-
-
-def _of_plan(plan: TablePlan) -> Iterator[str]:
-    if plan.partition_count:
-        outside = f", {plan.external_partition_count:,} with files outside the table's location"
-        yield f"Partitions: {plan.partition_count:,}{outside if plan.external_partition_count else ''}"
-    for conflict in plan.schema_conflicts:
-        if conflict != plan.error:
-            yield f"Schema conflict: {conflict}"
-    for reader in plan.unreadable_by:
-        yield f"Not readable by {reader}"
-
-
-def _of_mismatches(result: VerifyResult) -> Iterator[str]:
-    for found in result.mismatches:
-        where = f"{found['partition']}: " if found["partition"] else ""
-        yield f"{where}{found['what']}: original {found['original']}, Delta {found['delta']}"
-    if (more := result.mismatch_count - len(result.mismatches)) > 0:
-        yield f"{more:,} more differences"
-
-
-def _of_vacuum(result: VacuumResult) -> Iterator[str]:
-    if result.dry_run:
-        yield f"A dry run: {len(result.orphaned_files):,} files of {result.orphaned_bytes:,} bytes would be deleted"
-    else:
-        yield f"{len(result.deleted_files):,} files of {result.deleted_bytes:,} bytes were deleted"
-
-
-def _of_rollback(result: RollbackResult) -> Iterator[str]:
-    if result.log_moved_to:
-        yield f"The log lies at {result.log_moved_to} now"
-    if result.dropped:
-        yield f"Dropped from the catalog: {', '.join(result.dropped)}"
-    if result.restored:
-        yield f"As it was in the catalog again: {', '.join(result.restored)}"
-    if result.lost_versions:
-        yield f"Versions of other writers that are lost: {', '.join(map(str, result.lost_versions))}"
-    if result.files_moved_aside:
-        yield f"{result.files_moved_aside:,} files that Delta wrote were moved aside"
+    def of_error(cls, table: str, error: str, retryable: bool | None = None, error_kind: str | None = None) -> Self:
+        """Return the outcome of a table whose task failed without a result."""
+        return cls(table=table, status="failed", error=error, retryable=retryable, error_kind=error_kind)
 
 
 #: What to do when the list of a table's files is wrong or missing.
 LIST_AGAIN = "Clear the task that lists this table's files, with all that comes after it: running it again is safe."
 
 
-def advice_for(status: OutcomeStatus, retryable: bool | None, error: str | None) -> str:
-    """What to do about a table that ended like this; empty when there is nothing to do."""
-    if status == "not_run":
-        return "Fix the step that failed before it and clear that step: this table then runs too."
-    if status == "refused":
-        return "The table is as it was. Change what the reason names, or exclude the table from the run."
-    if status != "failed":
+def advice_for(outcome: TableOutcome) -> str:
+    """Return what a person should do about an outcome; empty when there is nothing to do."""
+    if outcome.status == "not_run":
+        return (
+            f"C{_CLEAR[1:]}: running it again is safe. If none of its tasks is red, fix and clear the step before them "
+            "that is: this table then runs too."
+        )
+    if outcome.status == "refused":
+        return (
+            "The table is as it was. Change what the reason names, then clear the task that discovers tables with what "
+            "comes after it, or start a new run; or exclude the table."
+        )
+    if outcome.status != "failed":
         return ""
-    if error and "List the files again" in error:
+    if outcome.error_kind == StaleFileListError.__name__:
         return LIST_AGAIN
-    if not error:
+    if not outcome.error:
         return f"Read the log of this table's task, then {_CLEAR}: running it again is safe."
-    if retryable:
+    if outcome.retryable:
         return f"C{_CLEAR[1:]}: trying again may help, and is safe."
     return f"Fix what the error names, then {_CLEAR}."
 
@@ -256,12 +149,14 @@ def build_report(
     action: ReportedAction = "convert",
     elapsed_seconds: float | None = None,
 ) -> dict[str, Any]:
-    """The report of a run, ready for JSON: failures first, then by name.
+    """Return the report of a run, ready for JSON: failures first, then by name.
 
-    Of several outcomes of one table the last one counts. ``run`` is shown as it is, such as its ``dag_id``,
-    ``run_id``, ``started`` and ``ended``. Files, bytes and rows are those of the tables that are what the action is run
-    for: Delta tables now, or convertible. ``elapsed_seconds`` is the time since the run started; ``seconds`` in the
-    totals is the work of all tables, which ran side by side.
+    Files, bytes and rows in the totals are those of the tables whose status is one that the action is run for
+    (:data:`GOALS`). ``seconds`` there is the work of all tables, which ran side by side.
+
+    :param outcomes: of several outcomes of one table the last one counts.
+    :param run: what identifies the run, such as its ``dag_id``, ``run_id``, ``started`` and ``ended``; shown as it is.
+    :param elapsed_seconds: the time since the run started.
     """
     by_table = {outcome.table: outcome for outcome in outcomes}
     tables = sorted(by_table.values(), key=lambda outcome: (outcome.status not in FAILURES, outcome.table))
@@ -270,7 +165,7 @@ def build_report(
     return {
         "title": title,
         "action": action,
-        "run": {name: redacted_text(value) for name, value in run.items()},
+        "run": {name: redact_credentials(value) for name, value in run.items()},
         "totals": {
             "tables": len(tables),
             "by_status": {status: counts[status] for status in STATUSES},
@@ -286,34 +181,5 @@ def build_report(
 
 
 def failed_tables(report: Mapping[str, Any]) -> list[str]:
-    """The tables that fail the run."""
+    """Return the names of the tables that fail the run."""
     return [table["table"] for table in report["tables"] if table["status"] in FAILURES]
-
-
-def redacted_text(text: str) -> str:
-    """A text from outside without the credentials that it may carry."""
-    for pattern, replacement in _CREDENTIALS:
-        text = pattern.sub(replacement, text)
-    return text
-
-
-# Every repetition that may be tried in vain is bounded: a long text costs no more than its length.
-_CREDENTIALS = [
-    (re.compile(pattern, re.IGNORECASE), replacement)
-    for pattern, replacement in (
-        # User and password in a URI. An S3 secret key may hold a slash.
-        (r"\b(s3[an]?)://[^/\s@]{0,200}:[^\s@]{0,200}@", r"\1://***@"),
-        (r"://[^/\s@]{0,200}:[^/\s@]{0,2000}@", "://***@"),
-        # Signed URIs of S3, Azure and Google.
-        (r"([?&](?:sig|signature|[\w-]{0,40}(?:-signature|-credential|-token|accesskeyid))=)[^&\s\"'<>]+", r"\1***"),
-        # Settings. After a colon only quoted, as in JSON: "ExpiredToken: The token …" is a message.
-        (
-            r"((?:password|passwd|secret|token|access[._-]?key|account[._-]?key|api[._-]?key)[\w.-]{0,80}"
-            r"(?:[\"']?\s*=\s*[\"']?|[\"']\s*:\s*[\"']))[^\s\"',;&}]+",
-            r"\1***",
-        ),
-        (r"((?:password|passwd):\s*)[^\s\"',;&}]+", r"\1***"),
-        (r"\b(bearer|basic)\s+[\w.~+/=-]{12,}", r"\1 ***"),
-        (r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|dapi[0-9a-f]{32}(?:-\d)?)\b", "***"),
-    )
-]

@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, XComArg, task_grou
 
 from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.engines import Engine
+from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Options, options_dict
 from airflow_hive_to_delta.operators.assets import DEFAULT_ALIAS
 from airflow_hive_to_delta.operators.convert import ConvertTableOperator
@@ -20,7 +21,6 @@ from airflow_hive_to_delta.operators.report import MigrationReportOperator
 from airflow_hive_to_delta.operators.sync import SyncTableOperator
 from airflow_hive_to_delta.operators.table_selection import Choose
 from airflow_hive_to_delta.operators.verify import VerifyTableOperator
-from airflow_hive_to_delta.report.outcomes import ReportedAction
 from airflow_hive_to_delta.task_groups.config import (
     CatalogSource,
     CatalogTarget,

@@ -8,10 +8,13 @@ import select
 import signal
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
@@ -21,6 +24,7 @@ from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import Engine, JobError, JobRequest
 from airflow_hive_to_delta.job.run import main, run
+from airflow_hive_to_delta.job.table_results import EarlierTries, earlier_tries
 from tests.conftest import PROJECT
 from tests.support.airflow_runs import dag_source, load_dag
 from tests.support.oracle import assert_same, delta_at
@@ -139,10 +143,13 @@ def test_killing_the_task_leaves_no_process_and_no_half_log_and_the_retry_succee
 @pytest.mark.slow
 def test_a_task_that_is_killed_says_so_and_ends_with_its_job(airflow_home, tmp_path) -> None:
     with task_with_stuck_worker(airflow_home, tmp_path / "t") as (task, processes, _):
+        began = time.monotonic()
         task.terminate()  # as Airflow does for a user; it kills 5 s later
-        said, _ = task.communicate(timeout=60)
-        for process in processes:
+        for process in processes[1:]:
             wait_for_end(process)
+        assert time.monotonic() - began < 5
+        said, _ = task.communicate(timeout=60)
+        wait_for_end(task.pid)
     assert "The task was killed, and its job was ended with it" in said
     assert "memory" not in said
 
@@ -150,6 +157,12 @@ def test_a_task_that_is_killed_says_so_and_ends_with_its_job(airflow_home, tmp_p
 @pytest.mark.slow
 def test_a_jvm_that_is_killed_is_what_the_error_tells_of(airflow_home, tmp_path) -> None:
     request = conversion(tmp_path / "t")
+    later = conversion(tmp_path / "later").arguments
+    request.arguments["tables"] += [{**later["tables"][0], "name": "later"}]
+    request.arguments["lists"] += [{**later["lists"][0], "table": "later"}]
+    (records := tmp_path / "records").mkdir()
+    request.arguments |= {"target_schemas": [None, None], "max_workers": 1}
+    request.arguments["table_results"] = {"folder": records.as_uri(), "try": 1}
     engine = LocalSpark(cores=1)
     with stuck_worker(tmp_path / "t" / "f1") as wait:
         job = engine.submit(request, {})
@@ -160,14 +173,34 @@ def test_a_jvm_that_is_killed_is_what_the_error_tells_of(airflow_home, tmp_path)
         lines = []
         while (status := engine.status(job)).state == "running":
             lines += status.log
-        (result,) = engine.result(job)["results"]
+        result, other = engine.result(job)["results"]
         for process in processes:  # the worker too, that waits for its file
             wait_for_end(process)
     assert re.match(
         r"Spark's JVM was killed \(signal 9\) in the middle of the job: .* more memory, or", result["error"]
     )
     assert result["retryable"]
+    assert (other["source_table"], other["success"], other["retryable"]) == ("later", False, True)
     assert not [line for line in lines + status.log if "Traceback" in line and "progress" in line]
+    left = earlier_tries(["t", "later"], [file.name for file in records.iterdir()], lambda name: name)
+    assert left == EarlierTries(suspects=["t"]), "the next try runs it alone, and the others before it"
+
+
+def test_a_job_that_lists_blames_a_jvm_that_is_gone(monkeypatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        session: Any = SimpleNamespace(version="4", _sc=SimpleNamespace(_gateway=SimpleNamespace(proc=process)))
+
+        def refused(*_: object) -> None:
+            process.kill()
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        monkeypatch.setattr("airflow_hive_to_delta.job.file_lists.listing_of", lambda *_: SimpleNamespace())
+        monkeypatch.setattr("airflow_hive_to_delta.job.file_lists.listed_before", refused)
+        tables = [TableInfo(name, f"s3://b/{name}").to_dict() for name in "ab"]
+        arguments = {"tables": tables, "manifests": [None, None], "inline_limit": 1, "listing": {"strategy": "spark"}}
+        result = run(JobRequest("list", {**arguments, "options": {}}), session)
+    assert result["retryable"]
+    assert re.match(r"Spark's JVM was killed .* \(The error was: .*Connection refused\)", result["error"])
 
 
 @pytest.mark.slow
@@ -191,6 +224,7 @@ def test_a_list_that_was_changed_since_is_refused(spark, tmp_path) -> None:
     (result,) = run(request, spark)["results"]
     assert not result["success"]
     assert "has 2 files, but 3 were listed: it was changed since. List the files again" in result["error"]
+    assert result["error_kind"] == "StaleFileListError"
 
 
 def test_a_process_that_ends_without_a_result_says_how_it_ended(airflow_home) -> None:

@@ -14,7 +14,7 @@ from airflow_hive_to_delta.core.listing.locations import ARROW_FILES
 from airflow_hive_to_delta.core.listing.s3 import S3Listing
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.job.manifests import FileList, files_df, first_of, write_manifest
+from airflow_hive_to_delta.job.manifests import FileList, files_df, first_of, list_error, write_manifest
 
 
 def batches(count: int, rows: int, taken: list[int] | None = None) -> Iterator[pa.RecordBatch]:
@@ -95,3 +95,8 @@ def test_an_inline_list_is_the_same_files(spark, values) -> None:
 
 def test_an_empty_list_is_an_empty_table(spark) -> None:
     assert files_df(spark, FileList("t", 0, 0, files=[])).collect() == []
+
+
+def test_the_error_of_a_listing_travels_without_credentials() -> None:
+    told = list_error("d.t", OSError("Failed to connect to http://ann:CanarySecret@proxy:3128"))
+    assert (told["error"], told["retryable"]) == ("Failed to connect to http://***@proxy:3128", True)

@@ -147,15 +147,19 @@ ListFilesOperator(
     task_id="list", table=dict(name="t", location="s3://b/t"), staging="s3://b", staging_conn_id="aws_defualt",
     aws_conn_id=None
 )
+ListFilesOperator(
+    task_id="list_by_root", table=dict(name="t", location="s3://b/t"), staging="s3://aws_defualt@b/s", aws_conn_id=None
+)
 """
     run = run_dag(dag_source(body))
     assert set(run.states.values()) == {"failed"}
     assert set(run.tries.values()) == {1}
-    (told,) = run.xcom("roll_back", "outcomes")
-    assert told["error"].startswith(
-        "The AWS connection 'aws_defualt' is not defined. Define it, correct the aws_conn_id"
-    )
-    assert run.log.count("The AWS connection 'aws_defualt' is not defined") >= 3
+    for task in ("roll_back", "list", "list_by_root"):
+        (told,) = run.xcom(task, "outcomes")
+        assert told["error"].startswith(
+            "The AWS connection 'aws_defualt' is not defined. Define it, correct the aws_conn_id"
+        )
+    assert run.log.count("The AWS connection 'aws_defualt' is not defined") >= 4
 
 
 WATCHED = """

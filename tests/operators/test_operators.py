@@ -35,7 +35,9 @@ from airflow_hive_to_delta import (
     hive_to_delta_sync_task_group,
     hive_to_delta_task_group,
 )
+from airflow_hive_to_delta.job.file_lists import ListMaker
 from tests.support.airflow_runs import Run, SharedSession, dag_source
+from tests.support.crashes import Killed
 from tests.support.lake import lake as lake
 from tests.support.oracle import assert_same, delta_at
 from tests.task_groups.test_migration import group, orders_and_people
@@ -383,6 +385,38 @@ ConvertTableOperator.partial(task_id="convert", engine=SharedSession(), aws_conn
 
     with create_session() as session:
         assert session.query(AssetModel).filter_by(uri=f"s3://{lake.bucket}/t%20%231").one()
+
+
+def test_a_table_that_kills_the_job_which_lists_takes_no_other_with_it(lake, run_dag, monkeypatch, tmp_path) -> None:
+    for name in ("a", "poison", "z"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    make = ListMaker.make
+
+    def kills(self, table, *arguments):
+        if table.name == "poison":
+            raise Killed
+        return make(self, table, *arguments)
+
+    monkeypatch.setattr(ListMaker, "make", kills)
+    (log := tmp_path / "log").write_text("all that Spark says")
+    body = f"""
+class Logged(SharedSession):
+    def status(self, job):
+        return replace(super().status(job), whole_log=Path({str(log)!r}))
+
+discover = GlueDiscoverOperator(task_id="discover", databases={lake.database!r}, aws_conn_id=None, batch_size=3)
+ListFilesOperator.partial(
+    task_id="list", listing="spark", engine=Logged(), aws_conn_id=None, staging="s3://{lake.bucket}/staging"
+).expand(table=discover.output)
+"""
+    run = run_dag(dag_source(body, imports="from dataclasses import replace\nfrom pathlib import Path"))
+    assert run.state == "success", "the two others go on"
+    logs = sorted(name.rpartition("/")[2] for name in lake.objects() if "/logs/" in name)
+    assert logs == ["list.0.1.2.log", "list.0.1.3.log", "list.0.1.4.log", "list.0.1.log"], "of every job"
+    listed = run.xcom("list", label="0")
+    assert [files["table"].rpartition(".")[2] for files in listed if "error" not in files] == ["a", "z"]
+    assert [files["error"] for files in listed if "error" in files] == ["The job was killed"]
 
 
 def test_a_list_of_another_table_is_refused(lake, run_dag) -> None:

@@ -45,6 +45,14 @@ def one_task(operator: str, arguments: str) -> str:
     return dag_source(f"{operator}(task_id='it', {arguments}, engine=SharedSession(), aws_conn_id=None)")
 
 
+def redefine(lake: Lake, name: str, kind: str = "EXTERNAL_TABLE", **descriptor: Any) -> None:
+    """Change a table in Glue."""
+    found = lake.glue.get_table(DatabaseName=lake.database, Name=name)["Table"] | {"TableType": kind}
+    found["StorageDescriptor"] |= descriptor
+    kept = {key: found[key] for key in ("TableType", "PartitionKeys", "StorageDescriptor")}
+    lake.glue.update_table(DatabaseName=lake.database, TableInput={"Name": name, **kept})
+
+
 def planned(lake: Lake) -> str:
     return dag_source(
         f"""
@@ -57,7 +65,7 @@ PlanMigrationOperator(
     )
 
 
-def test_a_plan_has_every_table_and_writes_nothing_else(lake, run_dag) -> None:
+def test_a_plan_has_every_table_and_writes_nothing_else(lake, run_dag, clear_and_run) -> None:
     lake.put("good/000000_0", {"n": [1]})
     lake.glue_table(COLUMNS, name="good")
     lake.put("conflict/000000_0", {"n": ["text"]})
@@ -86,6 +94,14 @@ def test_a_plan_has_every_table_and_writes_nothing_else(lake, run_dag) -> None:
     assert where["totals"]["files"] == 1
     assert json.loads(read_text(lake, where["json"]))["totals"] == where["totals"]
     assert f"{lake.database}.conflict" in read_text(lake, where["html"])
+
+    redefine(lake, "conflict", Columns=[{"Name": "n", "Type": "string"}])
+    lake.glue.delete_table(DatabaseName=lake.database, Name="gone")
+    again = clear_and_run(run, task_ids=["plan"])
+    told = {t["table"].rpartition(".")[2]: t for t in again.xcom("plan", "report")["tables"]}
+    assert told["conflict"]["status"] == "convertible", "its definition is read anew"
+    assert told["gone"]["status"] == "failed"
+    assert "gone from Glue" in told["gone"]["error"]
 
 
 def test_a_list_is_inline_in_a_plan_however_many_tables_there_are(lake, run_dag, monkeypatch) -> None:
@@ -238,6 +254,48 @@ def test_a_table_is_cut_over_and_rolled_back(lake, run_dag, spark) -> None:
     assert "table_type" not in lake.glue.get_table(DatabaseName=lake.database, Name="t")["Table"].get("Parameters", {})
     spark.catalog.refreshTable(f"{lake.database}.t")
     assert sorted(spark.table(f"{lake.database}.t").collect(), key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize("operator", ["CutOverTableOperator", "VacuumExternalFilesOperator"])
+def test_a_location_that_is_mended_counts_when_the_task_is_cleared(lake, run_dag, clear_and_run, operator) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table(COLUMNS)
+    lake.convert()
+    redefine(lake, "t", Location=lake.location("mistyped"))
+    run = run_dag(wired(lake, f"{operator}.partial(task_id='it', **job).expand(table=discover.output)"))
+    assert run.states[f"it[{lake.database}.t]"] == "failed"
+
+    redefine(lake, "t", Location=lake.location())
+    again = clear_and_run(run, task_ids=["it"])
+
+    assert again.state == "success", again.log
+    assert again.xcom("it", label=f"{lake.database}.t")["location"] == lake.location()
+
+
+def test_what_a_person_should_know_of_a_table_is_in_the_log(lake, run_dag) -> None:
+    lake.glue_table(COLUMNS)
+    redefine(lake, "t", "MANAGED_TABLE")
+    run = run_dag(wired(lake, "ConvertTableOperator.partial(task_id='it', **job).expand_kwargs(both)"))
+    assert run.state == "success"
+    *_, said = run.log.partition(f"{lake.location()}: converted, 0 files")
+    assert f"{lake.database}.t is a managed table: Hive and Spark delete its files" in said
+    assert f"Nothing is at the location of {lake.database}.t: it is an empty table, or the location is wrong" in said
+
+
+def test_nothing_is_done_when_its_result_cannot_be_kept(lake, run_dag, tmp_path) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table(COLUMNS)
+    lake.convert()
+    before = lake.objects()
+    (tmp_path / "file").write_text("no folder")
+    for root in (f"s3://{lake.bucket}-gone/staging", f"file://{tmp_path}/file/staging"):
+        run = run_dag(one_task("RollbackTableOperator", f"table={table(lake)!r}, staging={root!r}, retries=1"))
+        assert run.state == "failed"
+        assert set(run.tries.values()) == {1}
+        (told,) = run.xcom("it", "outcomes")
+        assert told["error"].startswith(f"The staging root {root} cannot be written to: ")
+        assert told["error"].endswith("create its bucket or folder, or give this identity access")
+    assert lake.objects() == before
 
 
 def test_a_vacuum_says_what_would_go_and_then_deletes_it(lake, run_dag, spark) -> None:

@@ -13,6 +13,7 @@ import boto3
 import pyarrow as pa
 import pytest
 
+from airflow_hive_to_delta import GlueDiscovery, S3Listing, rollback_table, sync_table
 from airflow_hive_to_delta.core.catalogs import registration as catalog
 from airflow_hive_to_delta.core.errors import TransientError
 from airflow_hive_to_delta.core.lifecycle import convert as converter
@@ -173,6 +174,13 @@ def test_staging_that_is_not_on_s3_is_not_opened_with_the_aws_connection(
     run = run_dag(dag)
     assert run.state == "success"
     assert run.xcom("report", "report")["json"].startswith(f"file://{tmp_path}/")
+
+
+def test_a_pattern_that_matches_no_table_is_blamed_and_not_the_database(lake, run_dag) -> None:
+    lake.glue_table({"n": "bigint"}, name="orders")
+    run = run_dag(group(lake).replace(f"GlueSource({lake.database!r})", f"GlueSource({lake.database!r}, ['ordres'])"))
+    assert run.state == "failed"
+    assert f"the database {lake.database} (include and exclude leave none of its 1 table(s)), nothing by inc" in run.log
 
 
 def test_nothing_found_is_a_failure_unless_it_is_expected(lake, run_dag) -> None:
@@ -345,6 +353,27 @@ def test_what_is_mended_and_cleared_gets_well(lake, run_dag, clear_and_run, spar
         assert delta_at(spark, lake.location(name)).collect() == [(1, 1)]
 
 
+def test_a_wrong_location_that_was_converted_is_mended_as_the_docs_say(lake, run_dag, clear_and_run, spark) -> None:
+    delta = f"{lake.database}_delta"
+    lake.glue.create_database(DatabaseInput={"Name": delta})
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t", location=lake.location("mistyped"))
+    run = run_dag(group(lake, f"target=GlueTarget({delta!r})"))
+    assert (run.state, run.xcom("report", "report")["totals"]["empty"]) == ("success", 1)
+
+    (table,) = GlueDiscovery(lake.database).discover()
+    assert rollback_table(spark, table).dropped == [f"{delta}.t"]
+    lake.glue.delete_table(DatabaseName=lake.database, Name="t")
+    lake.glue_table({"n": "bigint"}, name="t")
+    steps = [(f"hive_to_delta.tables.{step}", 0) for step in ("list_files", "convert", "verify")]
+    again = clear_and_run(run, task_ids=[*steps, "hive_to_delta.report"])
+
+    assert again.state == "success", again.states
+    (told,) = again.xcom("report", "report")["tables"]
+    assert (told["status"], told["file_count"], told["verified"]) == ("converted", 1, {"counts": 0})
+    assert told["location"] == lake.location()
+
+
 def test_one_table_that_kills_its_job_takes_no_other_with_it(lake, run_dag, spark, monkeypatch) -> None:
     for name in ("a", "poison", "z"):
         lake.put(f"{name}/000000_0", {"n": [1]})
@@ -427,7 +456,7 @@ def test_a_table_whose_registration_failed_once_is_verified(lake, run_dag, spark
     assert run.state == "success"
     (told,) = run.xcom("report", "report")["tables"]
     assert (told["status"], told["byte_count"]) == ("converted", size), "by this run, in whichever try"
-    assert "Verified by counts at version 0: 1 files and 1 rows" in told["notes"]
+    assert "Verified by counts at version 0: 1 file and 1 row" in told["notes"]
     assert f"The schema {lake.database}_delta was missing, and was created" in told["notes"]
     (commit,) = spark.sql(f"DESCRIBE HISTORY delta.`{lake.location('t')}`").collect()
     assert commit.userMetadata == f"{run.dag.dag_id}/{run.run_id}"
@@ -467,7 +496,20 @@ def test_a_table_whose_result_was_lost_is_verified(lake, run_dag, options) -> No
     assert run.tries[f"tables.convert[{lake.database}.t]"] == 1, "the job has left the result of the table itself"
     (told,) = run.xcom("report", "report")["tables"]
     assert (told["status"], told["file_count"], told["byte_count"]) == ("converted", 1, size)
-    assert "Verified by counts at version 0: 1 files and 1 rows" in told["notes"]
+    assert "Verified by counts at version 0: 1 file and 1 row" in told["notes"]
+
+
+def test_a_table_that_a_try_was_done_with_before_it_died_is_this_runs(lake, run_dag) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    dies = LOSES.format(action="convert").replace('JobError("The connection was lost", retryable=True)', "OSError")
+
+    run = run_dag(group(lake, engine="Loses()", imports=dies))
+
+    assert run.state == "success"
+    assert run.tries[f"tables.convert[{lake.database}.t]"] == 2
+    (told,) = run.xcom("tables.convert", "outcomes", label=f"{lake.database}.t")
+    assert (told["status"], told["written_version"]) == ("converted", 0), "so that it is compared as what the run made"
 
 
 def test_what_was_converted_and_never_verified_is_verified_by_the_next_run(lake, run_dag, spark) -> None:
@@ -489,7 +531,7 @@ def test_what_was_converted_and_never_verified_is_verified_by_the_next_run(lake,
         return {t["table"].rpartition(".")[2]: [n for n in t["notes"] if "erified" in n] for t in report["tables"]}
 
     first = notes()
-    equal = ["Verified by counts at version 0: 1 files and 1 rows"]
+    equal = ["Verified by counts at version 0: 1 file and 1 row"]
     assert (first["fresh"], first["written"]) == (equal, equal)
     (too_late,) = first["grown"]
     assert too_late.startswith("Not verified: an earlier run has converted it, and the new file ")
@@ -527,6 +569,65 @@ def test_a_table_that_is_not_what_it_was_made_from_fails(lake, run_dag) -> None:
     (told,) = run.xcom("report", "report")["tables"]
     assert told["status"] == "failed"
     assert "day=2" in told["error"]
+
+
+REWRITTEN = """
+import boto3
+
+class Rewritten(SharedSession):
+    # Hive writes a file anew before the first verification.
+    def submit(self, request, environment):
+        if request.action == "verify" and not DONE:
+            DONE.append(boto3.client("s3").copy_object(Bucket={bucket!r}, Key="t/000000_0", CopySource={source!r}))
+        return super().submit(request, environment)
+
+DONE = []
+"""
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize("mend", ["sync", "roll back"])
+def test_a_difference_is_mended_by_the_advice(lake, run_dag, clear_and_run, spark, mend, batch_size) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.put("anew", {"n": [2, 3, 4]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    imports = REWRITTEN.format(bucket=lake.bucket, source=f"{lake.bucket}/anew")
+    run = run_dag(group(lake, engine="Rewritten()", imports=imports, per_table=f"batch_size={batch_size}"))
+    assert run.state == "failed"
+    (told,) = run.xcom("report", "report")["tables"]
+    assert told["status"] == "failed"
+    assert told["advice"].startswith("If Hive has written since, sync the table by a new run, then clear this task.")
+
+    (table,) = GlueDiscovery(lake.database).discover()
+    red = run.red
+    if mend == "sync":
+        assert sync_table(spark, table, S3Listing(), output_mode="complete").status == "synced"
+    else:
+        assert rollback_table(spark, table).status == "rolled_back"
+        red += [("hive_to_delta.tables.convert", 0)]
+    again = clear_and_run(run, task_ids=red)
+
+    assert again.state == "success", again.states
+    (told,) = again.xcom("report", "report")["tables"]
+    assert (told["status"], list(told["verified"])) == ("converted", ["counts"])
+    assert sorted(delta_at(spark, lake.location()).collect()) == [(2,), (3,), (4,)]
+
+
+def test_another_list_does_not_make_a_difference_green(lake, run_dag, clear_and_run) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.put("anew", {"n": [2, 3, 4]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    imports = REWRITTEN.format(bucket=lake.bucket, source=f"{lake.bucket}/anew")
+    run = run_dag(group(lake, engine="Rewritten()", imports=imports))
+    assert run.state == "failed"
+
+    steps = [(f"hive_to_delta.tables.{step}", 0) for step in ("list_files", "convert", "verify")]
+    again = clear_and_run(run, task_ids=[*steps, "hive_to_delta.report"])
+
+    assert again.state == "failed", "this run has converted it, and it was never verified"
+    (told,) = again.xcom("report", "report")["tables"]
+    assert (told["status"], told["verified"]) == ("failed", {})
+    assert told["advice"].startswith("If Hive has written since, sync the table by a new run, then clear this task.")
 
 
 def test_what_was_verified_before_is_not_compared_with_a_later_list(lake, run_dag, clear_and_run) -> None:

@@ -57,7 +57,7 @@ def test_converted_once_synced_after_and_left_when_cut_over(lake, run_dag, spark
     assert first.state == "success"
     assert statuses(first) == {"a": "converted", "b": "converted"}
     assert told(first)["a"]["target_table"] == f"{lake.database}_delta.a"
-    assert "Verified by counts at version 0: 1 files and 1 rows" in told(first)["a"]["notes"]
+    assert "Verified by counts at version 0: 1 file and 1 row" in told(first)["a"]["notes"]
 
     lake.put("a/000001_0", {"n": [2]})
     lake.s3.delete_object(Bucket=lake.bucket, Key="a/000000_0")
@@ -69,7 +69,7 @@ def test_converted_once_synced_after_and_left_when_cut_over(lake, run_dag, spark
     second = run_dag(daily)
     assert second.state == "success"
     assert statuses(second) == {"a": "synced", "b": "unchanged"}
-    assert any(note.startswith("1 files added, 1 removed") for note in told(second)["a"]["notes"])
+    assert any(note.startswith("1 file added, 1 removed") for note in told(second)["a"]["notes"])
     for name, original in originals.items():
         spark.catalog.refreshTable(f"{lake.database}.{name}")
         assert_same(spark, original, delta_at(spark, lake.location(name)))
@@ -80,6 +80,14 @@ def test_converted_once_synced_after_and_left_when_cut_over(lake, run_dag, spark
     assert third.state == "success"
     assert statuses(third) == {"a": "skipped", "b": "unchanged"}
     assert "It is a Delta table in its catalog: cut over" in told(third)["a"]["error"]
+
+
+def test_what_is_converted_and_not_verified_is_said(lake, run_dag) -> None:
+    lake.put("t/000000_0", {"n": [1]})
+    lake.glue_table({"n": "bigint"}, name="t")
+    run = run_dag(group(lake, "convert_new=True"))
+    assert (run.state, statuses(run)) == ("success", {"t": "converted"})
+    assert [note for note in told(run)["t"]["notes"] if note.startswith("Not verified: no step of this run has")]
 
 
 def test_a_table_that_was_never_converted_fails_and_the_others_are_synced(lake, run_dag, spark) -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_hive_to_delta.core.catalogs.nested_tables import mark_nested_tables
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, MissingError
 from airflow_hive_to_delta.core.models import TableInfo
 
 if TYPE_CHECKING:
@@ -54,11 +57,33 @@ def current_definition(table: TableInfo, spark: SparkSession | None = None) -> T
         found = describe_in_spark(spark, table)
     else:
         return table
-    # Which tables lie inside this one was found out by looking at all of them.
-    names = ("target_table_name", "nested_tables", *table.discovered["chosen"])
-    kept: dict[str, Any] = {name: getattr(table, name) for name in names}
+    kept: dict[str, Any] = {name: getattr(table, name) for name in ("target_table_name", *table.discovered["chosen"])}
     current = replace(found.without_other_properties(), **kept)
+    # Which tables lie inside this one was found out by looking at all of them. Of these, some may be gone from there.
+    mark_nested_tables([current], _current_locations(table, spark))
     return replace(current, discovered={"digest": _digest(current), "chosen": list(table.discovered["chosen"])})
+
+
+def _current_locations(table: TableInfo, spark: SparkSession | None) -> Iterator[tuple[str, str]]:
+    """The tables that were inside this one when it was discovered, and where they are now."""
+    from airflow_hive_to_delta.core.catalogs.discovery import describe_in_glue, describe_in_spark
+
+    for name, location in table.nested_tables.items():
+        *catalog, database, inner = name.split(".") if "." in name else ("", name)
+        if len(catalog) != (table.catalog is not None):  # a name with dots in it: which table that is, is not known
+            yield name, location
+            continue
+        known = replace(table, name=inner, database=database, catalog=next(iter(catalog), None))
+        try:
+            found = describe_in_spark(spark, known) if spark is not None else describe_in_glue(known)
+        except MissingError:
+            continue
+        except HiveToDeltaError:
+            yield name, location
+        else:
+            # One that Spark cannot describe, for whatever other reason, is where it was.
+            if not (found.refusal and "TABLE_OR_VIEW_NOT_FOUND" in found.refusal):
+                yield name, found.location or location
 
 
 def place_digest(table: TableInfo) -> str:

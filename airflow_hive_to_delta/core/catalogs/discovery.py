@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_hive_to_delta.core.catalogs.classify import Storage, format_of, refusal_of
 from airflow_hive_to_delta.core.catalogs.nested_tables import mark_nested_tables
-from airflow_hive_to_delta.core.errors import SchemaError
+from airflow_hive_to_delta.core.errors import MissingError, SchemaError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.schema.types import (
     CHAR_VARCHAR,
@@ -70,9 +70,15 @@ class GlueDiscovery:
             request["CatalogId"] = self.catalog_id
         with aws_call("Connecting to Glue"):
             client = glue_client(self.region)
-        with aws_call(f"Listing the tables of the Glue database {self.database} in {client.meta.region_name}"):
-            pages = client.get_paginator("get_tables").paginate(**request)
-            return [table for page in pages for table in page["TableList"]]
+        try:
+            with aws_call(f"Listing the tables of the Glue database {self.database} in {client.meta.region_name}"):
+                pages = client.get_paginator("get_tables").paginate(**request)
+                return [table for page in pages for table in page["TableList"]]
+        except MissingError as error:
+            raise MissingError(
+                f"{str(error).rstrip('.')}. Correct the name of the database, or look in the region and the catalog "
+                "(account) that have it"
+            ) from error
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.delta.actions import action_line
-from airflow_hive_to_delta.core.errors import PermanentError, TransientError
+from airflow_hive_to_delta.core.errors import StaleFileListError, TransientError
 from airflow_hive_to_delta.core.parquet.add_actions import BLOCKS_SCHEMA, AddWriter
 from airflow_hive_to_delta.core.parquet.statistics import indexed_leaves
 from airflow_hive_to_delta.core.spark.errors import spark_call
@@ -46,7 +46,8 @@ def write_adds(
 
     :param configuration: the table's properties, which say of what columns there are statistics (rule 32).
     :param doing: what an error of Spark is told to have kept from being done.
-    :raises PermanentError: a file is there twice (rule 4), or cannot be part of the table.
+    :raises PermanentError: a file is there twice (rule 4).
+    :raises StaleFileListError: a file is not what was listed.
     :raises TransientError: the list of files changed meanwhile.
     """
     if not described.file_count:
@@ -64,7 +65,7 @@ def write_adds(
         hashes = array("q")
         for block in blocks:
             if block.error is not None:
-                raise PermanentError(block.error)
+                raise StaleFileListError(block.error)
             entry.write(block.lines.encode() + b"\n")
             rows = None if rows is None or block.rows is None else rows + block.rows
             hashes.frombytes(block.hashes)

@@ -141,7 +141,7 @@ class Comparison:
             result.is_empty = True
             result.notes.append(
                 "There was nothing to compare: neither the original nor the Delta table has a row. It is an empty "
-                "table, or its location is wrong"
+                "table, its location is wrong, or the catalog lacks its partitions"
             )
         if totals.written_again and result.level == "counts":
             result.notes.append(

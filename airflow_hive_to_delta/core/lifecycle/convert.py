@@ -26,7 +26,7 @@ from airflow_hive_to_delta.core.catalogs.target_names import (
 from airflow_hive_to_delta.core.delta import actions as log_actions
 from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, is_refusal
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, describe_error, is_refusal
 from airflow_hive_to_delta.core.lifecycle.commit_writer import write_actions, write_adds
 from airflow_hive_to_delta.core.lifecycle.preflight import (
     checked_log,
@@ -276,6 +276,9 @@ def _finish_existing(
         notes.append(f"Not registered: the log at {root} was made {whose}. Register it yourself if it is this table")
     elif state.ours:
         notes.append(f"The log at {root} was made as {state.catalog_table}, at the same location")
+    is_empty = same_table and state.version == 0 and state.file_count == 0
+    if is_empty:
+        notes.append("The Delta table has no data file. If the Hive table has some by now, sync it")
     by_this_run = same_table and options.run_id is not None and state.run_id == options.run_id
     status: Status = "converted" if by_this_run else "registered" if made else "already_delta"
     return ConversionResult(
@@ -284,7 +287,7 @@ def _finish_existing(
         success=True,
         status=status,
         file_count=state.file_count or 0,
-        is_empty=same_table and state.version == 0 and state.file_count == 0,
+        is_empty=is_empty,
         byte_count=(state.byte_count or 0) if same_table else 0,
         location=str(root),
         delta_log_location=str(delta_log.log_folder(root)),
@@ -323,7 +326,6 @@ def _failed(table: TableInfo, error: Exception, seconds: float) -> ConversionRes
         success=False,
         status="refused" if is_refusal(error) else "failed",
         location=redacted(table.location),
-        error=str(error) or type(error).__name__,
-        retryable=not isinstance(error, PermanentError),
         duration_seconds=round(seconds, 3),
+        **describe_error(error).to_fields(),
     )

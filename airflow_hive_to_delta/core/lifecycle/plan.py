@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, SchemaError, is_refusal
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, SchemaError, describe_error, is_refusal
 from airflow_hive_to_delta.core.lifecycle.preflight import (
     checked_log,
     checked_root,
@@ -170,7 +170,7 @@ def _of_existing(plan: TablePlan, state: LogState, notes: list[str]) -> TablePla
 
 
 def _refused(plan: TablePlan, error: Exception, conflicts: list[str]) -> TablePlan:
-    return replace(plan, status="refused", schema_conflicts=conflicts, error=str(error), retryable=False)
+    return replace(plan, status="refused", schema_conflicts=conflicts, **describe_error(error).to_fields())
 
 
 def _not_convertible(table: TableInfo, error: Exception) -> TablePlan:
@@ -179,8 +179,7 @@ def _not_convertible(table: TableInfo, error: Exception) -> TablePlan:
         return _refused(plan, error, [str(error)] if isinstance(error, SchemaError) else [])
     if not isinstance(error, HiveToDeltaError):
         logger.exception("%s: the plan failed", table.qualified_name, exc_info=error)
-    retryable = not isinstance(error, PermanentError)
-    return replace(plan, error=str(error) or type(error).__name__, retryable=retryable)
+    return replace(plan, **describe_error(error).to_fields())
 
 
 def _with_shared_places(plans: Sequence[TablePlan]) -> list[TablePlan]:

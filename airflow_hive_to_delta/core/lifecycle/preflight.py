@@ -216,9 +216,14 @@ def _notes(
 ) -> list[str]:
     notes = []
     if not described.file_count:
-        # Object stores cannot tell an empty folder from one that is gone (rule 44).
+        # Object stores cannot tell an empty folder from one that is gone (rule 44). Of a partitioned table only its
+        # partitions were looked at: files may well be at its location.
         notes.append(
-            f"Nothing is at the location of {table.qualified_name}: it is an empty table, or the location is wrong"
+            f"No partition of {table.qualified_name} has a data file: it is an empty table, or the catalog lacks its "
+            "partitions. Files at its location that are in no partition do not count; if there are any, add their "
+            "partitions, as MSCK REPAIR TABLE does, and sync the table"
+            if table.partition_keys
+            else f"Nothing is at the location of {table.qualified_name}: it is an empty table, or the location is wrong"
         )
     if described.absolute_count:
         on_s3 = parse_location(table.location).scheme in S3_SCHEMES

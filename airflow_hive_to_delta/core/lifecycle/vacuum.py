@@ -28,6 +28,7 @@ from airflow_hive_to_delta.core.errors import (
     HiveToDeltaError,
     PermanentError,
     TransientError,
+    describe_error,
 )
 from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
 from airflow_hive_to_delta.core.lifecycle.records import Records
@@ -112,6 +113,7 @@ def vacuum_external_files(
         location=str(view.root),
         error=deleted.error,
         retryable=deleted.retryable,
+        error_kind=deleted.error_kind,
         duration_seconds=round(time.monotonic() - started, 3),
     )
 
@@ -374,6 +376,8 @@ class _Deleted:
     sizes: dict[str, int] = field(default_factory=dict)
     error: str | None = None
     retryable: bool | None = None
+    #: The kind of all errors, if they are of one.
+    error_kind: str | None = None
 
 
 def _delete(
@@ -402,7 +406,10 @@ def _delete(
             f"{len(failed)} of {len(orphans)} files could not be deleted: {some(list(failed.values()), 3)}. "
             "Call it again when that is mended"
         )
-        deleted.retryable = any(not isinstance(error, PermanentError) for error in failed.values())
+        described = [describe_error(error) for error in failed.values()]
+        deleted.retryable = any(error.retryable for error in described)
+        kinds = {error.kind for error in described}
+        deleted.error_kind = kinds.pop() if len(kinds) == 1 else None
     return True
 
 

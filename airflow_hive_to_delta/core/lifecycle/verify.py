@@ -91,14 +91,11 @@ def verify_table(
             version=found_version,
         )
         comparison.compare(result)
-    if result.mismatch_count:
-        result.success, result.retryable = False, False
-        result.error = _message(table, view, result)
-    else:
+    if not result.mismatch_count:
         _keep_verified(Records(view.storage, root), latest, result)
     result.duration_seconds = round(time.monotonic() - started, 3)
-    if not result.success:
-        raise VerificationError(result.error or "", result)
+    if result.mismatch_count:
+        raise VerificationError(_message(table, view, result), result)
     return result
 
 
@@ -116,7 +113,7 @@ def _last_of_ours(table: TableInfo, latest: Snapshot, level: VerifyLevel) -> int
         "before it is left to compare with the original"
     )
     result = VerifyResult(table.qualified_name, str(latest.root), level, success=False, version=latest.version)
-    raise VerificationError(message, replace(result, error=message, retryable=False, written_since=since))
+    raise VerificationError(message, replace(result, written_since=since))
 
 
 def _keep_verified(records: Records, latest: Snapshot, result: VerifyResult) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.delta import actions as log_actions
-from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.errors import PermanentError, StaleFileListError
 from airflow_hive_to_delta.core.listing.base import DatedListing, Listing, MadeListing
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _check_version(snapshot: Snapshot, table: TableInfo, listed_at: int, run_ver
         and not is_of_run(commit, run_version)
     ]
     if later:
-        raise PermanentError(
+        raise StaleFileListError(
             f"{table.qualified_name} was synced, as version {max(later)}, after its files were listed at version "
             f"{listed_at}. List the files again"
         )

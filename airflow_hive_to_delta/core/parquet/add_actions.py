@@ -14,7 +14,7 @@ from airflow_hive_to_delta.core.delta.actions import action_line, add_action
 from airflow_hive_to_delta.core.errors import (
     HiveToDeltaError,
     PartitionError,
-    PermanentError,
+    StaleFileListError,
     TransientError,
 )
 from airflow_hive_to_delta.core.parquet.statistics import StatisticsWriter, TableLeaf
@@ -111,7 +111,7 @@ class Placer:
         location = parse_location(path, "file path")
         check_allowed(location, self._options.allowed_roots)
         if size < 0:
-            raise PermanentError(f"The size of {path} is {size}, expected its bytes. List the files again")
+            raise StaleFileListError(f"The size of {path} is {size}, expected its bytes. List the files again")
         inside = self._root.holds(location)
         below = self._root.relative(location) if inside else location.path
         if given is not None:

@@ -143,10 +143,14 @@ def _footer_in(tail: bytes, path: str) -> bytes:
     """The footer at the end of a file, between its data and the last 8 bytes."""
     if tail.endswith(b"PARE"):
         raise PermanentError(
-            f"The file {path} has an encrypted footer, so neither its schema nor its rows can be known"
+            f"The file {path} has an encrypted footer, so neither its schema nor its rows can be known. Write it anew "
+            "without encryption, or take it out of the table"
         )
     if not tail.endswith(b"PAR1"):
-        raise PermanentError(f"The file {path} is not a Parquet file: it ends in {tail[-4:]!r}, expected b'PAR1'")
+        raise PermanentError(
+            f"The file {path} is not a Parquet file: it ends in {tail[-4:]!r}, expected b'PAR1'. Restore the file, or "
+            "take it out of the table"
+        )
     length = int.from_bytes(tail[-8:-4], "little")
     if length + 8 > len(tail):
         raise PermanentError(

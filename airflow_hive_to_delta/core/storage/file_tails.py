@@ -17,7 +17,7 @@ import pyarrow.fs
 from botocore.exceptions import ClientError
 from urllib3.exceptions import HTTPError
 
-from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError, StaleFileListError, TransientError
 from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.aws_errors import aws_call
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location
@@ -52,7 +52,7 @@ def read_tail(location: Location, size: int, options: ConversionOptions) -> tupl
     read = _read_s3 if location.scheme in S3_SCHEMES else _read_local if location.scheme == "file" else _read_arrow
     tail = _retried(read, location, min(size, max(options.footer_tail_bytes, 8)), None, options)
     if tail.file_size != size:
-        raise PermanentError(
+        raise StaleFileListError(
             f"The file {location} has {tail.file_size} bytes, but {size} were listed: it was rewritten since, or the "
             "list is of another table. List the files again"
         )
@@ -85,8 +85,8 @@ def _read_whole(read: _Read, location: Location, length: int, version: str | Non
     return tail
 
 
-def _rewritten(location: Location) -> PermanentError:
-    return PermanentError(
+def _rewritten(location: Location) -> StaleFileListError:
+    return StaleFileListError(
         f"The file {location} was rewritten while its footer was read, so it is not the file that was listed. "
         "List the files again, in a window without other writers"
     )
@@ -96,7 +96,7 @@ def _read_local(location: Location, length: int, _version: str | None, _options:
     try:
         descriptor = os.open(location.path, os.O_RDONLY)
     except FileNotFoundError:
-        raise MissingError(f"The file {location} does not exist. List the files again") from None
+        raise StaleFileListError(f"The file {location} does not exist. List the files again") from None
     except OSError as error:
         raise PermanentError(f"The file {location} cannot be opened: {error.strerror}") from error
     try:
@@ -134,7 +134,7 @@ def _read_s3(location: Location, length: int, version: str | None, options: Conv
             # Outside of what botocore tries again: the answer had begun.
             data = answer["Body"].read()
     except MissingError as error:
-        raise MissingError(f"{error}. List the files again") from error
+        raise StaleFileListError(f"{error}. List the files again") from error
     except (HTTPError, OSError) as error:
         raise TransientError(f"{doing}: {error}") from error
     total = answer.get("ContentRange", "").rpartition("/")[2]

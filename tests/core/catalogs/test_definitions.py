@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from airflow_hive_to_delta import GlueDiscovery, TableInfo
+from airflow_hive_to_delta import ConversionOptions, DatabricksListing, GlueDiscovery, TableInfo, UCDiscovery, convert
 from airflow_hive_to_delta.core.catalogs.definitions import current_definition, mark_discovered, place_digest
 from airflow_hive_to_delta.core.errors import MissingError
+from airflow_hive_to_delta.engines import JobRequest
+from airflow_hive_to_delta.job.run import run
 from airflow_hive_to_delta.job.table_results import earlier_tries
 from tests.support.lake import PARQUET
 
@@ -59,6 +61,45 @@ def test_what_was_mended_counts_and_what_was_chosen_stays(define, glue) -> None:
     glue.delete_table(DatabaseName=found.database, Name="t")
     with pytest.raises(MissingError, match=f"Reading the table {found.database}.t from Glue"):
         current_definition(plain)
+
+
+def test_a_table_that_lay_inside_another_one_may_be_gone_from_there(define, glue) -> None:
+    outer = define("string")
+
+    def inner(name: str, location: str) -> dict[str, Any]:
+        table = {"Name": name, "StorageDescriptor": {**PARQUET, "Location": location, "Columns": []}}
+        return {"DatabaseName": outer.database, "TableInput": table}
+
+    for name in ("moved", "dropped", "stays"):
+        glue.create_table(**inner(name, f"s3://b/t/{name}"))
+    found = next(table for table in GlueDiscovery(outer.database or "").discover() if table.name == "t")
+    assert {name.rpartition(".")[2] for name in found.nested_tables} == {"moved", "dropped", "stays"}
+    found.nested_tables["a.name.with.dots"] = "s3://b/t/dots"
+    known = travelled(mark_discovered(found))
+
+    glue.update_table(**inner("moved", "s3://b/elsewhere"))
+    glue.delete_table(DatabaseName=outer.database, Name="dropped")
+
+    assert current_definition(known).nested_tables == {
+        f"{outer.database}.stays": "s3://b/t/stays",
+        "a.name.with.dots": "s3://b/t/dots",  # which cannot be asked for
+    }
+
+
+def test_what_its_catalog_has_no_more_is_rolled_back_where_it_was(spark, database, tmp_path) -> None:
+    spark.sql(f"CREATE EXTERNAL TABLE {database}.t (n INT) STORED AS PARQUET LOCATION '{tmp_path}/t'")
+    spark.sql(f"INSERT INTO {database}.t VALUES (1)")
+    discovery = UCDiscovery([f"spark_catalog.{database}.t"])
+    known = [mark_discovered(table).to_dict() for table in discovery.discover(spark)]
+    (converted,) = convert(spark, discovery, DatabricksListing(), None, None, progress=False)
+    assert converted.status == "converted", converted.error
+    spark.sql(f"DROP TABLE {database}.t")
+
+    arguments = {"tables": known, "lose_versions": [], "options": ConversionOptions().to_dict()}
+    (result,) = run(JobRequest("rollback", arguments), spark)["results"]
+
+    assert (result["status"], result["error"]) == ("rolled_back", None)
+    assert not (tmp_path / "t" / "_delta_log").exists()
 
 
 def test_the_latest_work_on_a_table_says_whether_it_is_done() -> None:

@@ -64,7 +64,7 @@ def test_pattern_is_a_glob_on_the_name_in_any_case(glue, database: str) -> None:
 
 
 def test_missing_database_is_named_with_its_region(aws_endpoint: str) -> None:
-    with pytest.raises(MissingError, match=rf"database no_such_db in {REGION}.*EntityNotFoundException"):
+    with pytest.raises(MissingError, match=rf"database no_such_db in {REGION}.*EntityNotFoundException.*Correct"):
         GlueDiscovery("no_such_db", region=REGION).discover()
 
 

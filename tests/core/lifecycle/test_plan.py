@@ -235,7 +235,7 @@ def test_a_file_that_is_listed_twice_is_refused_as_the_conversion_refuses_it(
 
 def test_an_empty_table_is_convertible_and_stands_out(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
-    table = table_at(tmp_path / "t", {"id": "bigint"}, partition_keys=["p"])
+    table = table_at(tmp_path / "t", {"id": "bigint"})
     (plan,) = plan_of(spark, table)
     assert (plan.status, plan.file_count, plan.byte_count, plan.partition_count) == ("convertible", 0, 0, 0)
     assert plan.is_empty

@@ -27,12 +27,7 @@ from airflow_hive_to_delta import (
     convert,
     convert_table,
 )
-from airflow_hive_to_delta.core.errors import (
-    AccessDeniedError,
-    HiveToDeltaError,
-    MissingError,
-    PermanentError,
-)
+from airflow_hive_to_delta.core.errors import AccessDeniedError, HiveToDeltaError, MissingError, PermanentError
 from airflow_hive_to_delta.core.storage import aws
 from tests.support.oracle import assert_same, delta_at
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
@@ -151,9 +146,9 @@ def zeroed_footer(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (cut, r"/t/f is not a Parquet file: it ends in b'.*', expected b'PAR1'"),
+        (cut, r"/t/f is not a Parquet file: it ends in b'.*', expected b'PAR1'. Restore the file"),
         (csv, r"/t/f is not a Parquet file: it ends in b'1,x\\n', expected b'PAR1'"),
-        (encrypted, r"/t/f has an encrypted footer"),
+        (encrypted, r"/t/f has an encrypted footer.* take it out of the table"),
         (magic_only, r"The footer of .*/t/f cannot be read"),
         (long_footer, r"The footer of .*/t/f cannot be read"),
         (zeroed_footer, r"The footer of .*/t/f cannot be read"),

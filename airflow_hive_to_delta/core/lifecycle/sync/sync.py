@@ -188,7 +188,7 @@ def _check_ours(table: TableInfo, storage: Storage, root: Location) -> frozenset
     if kept is None and not state.ours:
         raise UnsupportedTableError(
             f"The Delta log at {root} was not made by a conversion of this package, so nobody knows which of its files "
-            "are Hive's. Load new files of Hive with Delta's own writers"
+            "are Hive's. Leave the table out of the sync, and load new files of Hive with Delta's own writers"
         )
     if of is not None and table.source != "none" and of != table.qualified_name:
         raise UnsupportedTableError(
