@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_hive_to_delta.core.catalogs.definitions import mark_discovered
 from airflow_hive_to_delta.core.catalogs.target_names import (
     same_target,
     tables_by_target,
@@ -73,6 +72,8 @@ def select_tables(
 
 
 def _choose_tables(found: Sequence[TableInfo], choose: Choose | None, left_out: list[TableOutcome]) -> list[TableInfo]:
+    from airflow_hive_to_delta.core.catalogs.definitions import mark_discovered  # which brings boto3
+
     if choose is None:
         return [mark_discovered(table) for table in found]
     chosen = []
