@@ -9,7 +9,7 @@ CHROMIUM := .venv/.chromium
 SPARK35 := .venv-spark35/.installed
 TRINO := .trino/.installed
 
-.PHONY: help demo demo-ui test test-trino quick soak lint types bench clean
+.PHONY: help demo demo-ui test test-trino quick soak lint types docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -43,11 +43,14 @@ lint: $(INSTALLED) ## Style
 types: $(INSTALLED) ## Types
 	$(BIN)/mypy
 
+docs: $(INSTALLED) ## The documentation as a site, in build/site
+	$(BIN)/python -m mkdocs build --strict
+
 bench: $(JARS) ## Time against CONVERT TO DELTA, delta-rs and footers only
 	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python benchmarks/convert.py
 
 clean: ## Remove what the other targets made
-	rm -rf .venv .venv-spark35 .trino .ivy .airflow .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-spark35 .trino .ivy .airflow .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,6 +1,6 @@
-"""Which readers fail on which tables, for plans and for the notes of results.
+"""The readers of Delta that fail on some tables, for plans and for the notes of results.
 
-``tests/test_readers.py`` asks each reader, compares what it saw with this, and writes ``docs/readers.md``.
+The tests of the readers try each of them, compare the outcome with this module, and write ``docs/readers.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PYARROW = "PyArrow through deltalake"
 POLARS = "Polars"
 READERS = (SPARK_4, SPARK_35, TRINO, KERNEL, DUCKDB, QUERY_BUILDER, PYARROW, POLARS)
 
-#: What a table may have that some readers fail on.
+#: A trait of a table that some readers fail on.
 Trait = Literal[
     "outside",
     "outside on S3",
@@ -31,7 +31,7 @@ Trait = Literal[
     "filters without bounds",
     "negative decimal partitions",
 ]
-#: The readers that refuse such a table or give wrong rows, of those that were tried.
+#: The tested readers that refuse a table with the trait, or read wrong rows from it.
 FAILING: dict[Trait, tuple[str, ...]] = {
     "outside": (DUCKDB, PYARROW, POLARS),
     "outside on S3": (DUCKDB, QUERY_BUILDER, PYARROW, POLARS),
@@ -47,7 +47,7 @@ FAILING: dict[Trait, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class TableTraits:
-    """What is known of a table that readers care about."""
+    """The traits of a table that readers can fail on."""
 
     #: Whether the table lies on S3.
     on_s3: bool = False
@@ -55,32 +55,34 @@ class TableTraits:
     outside: bool = False
     #: Whether a path under the location has characters that a URI escapes.
     escaped: bool = False
-    #: Features that the log has, beyond the default protocol.
+    #: Table features of its log, in addition to the default protocol.
     features: Sequence[str] = ()
     #: Whether files are narrower than the table.
     narrower_files: bool = False
-    #: Columns that have no bounds in the statistics, where others have.
+    #: Columns without bounds in the statistics of a table that has some.
     without_bounds: Sequence[str] = ()
+    #: Partition columns of a decimal type.
     decimal_partitions: Sequence[str] = ()
 
 
 def failing(trait: Trait) -> str:
-    """The readers that fail, as text."""
-    return listed(FAILING[trait])
+    """The names of the readers that fail on a trait, for a message."""
+    return join_names(FAILING[trait])
 
 
 def reading(trait: Trait) -> str:
-    """The readers that read it rightly, as text."""
-    return listed(reader for reader in READERS if reader not in FAILING[trait])
+    """The names of the readers that read a table with a trait rightly, for a message."""
+    return join_names(reader for reader in READERS if reader not in FAILING[trait])
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
+    """Names as a message lists them: ``a, b and c``."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def unreadable_by(table: TableTraits) -> list[str]:
-    """The readers that will fail on a table or read it wrongly, each with the reason (rules 10, 11, 18 and 29)."""
+    """A text for each trait of a table that some readers fail on, with their names (rules 10, 11, 18 and 29)."""
     found = []
     if table.outside:
         readers = failing("outside on S3" if table.on_s3 else "outside")
@@ -115,7 +117,7 @@ def unreadable_by(table: TableTraits) -> list[str]:
 
 
 def outside_note(count: int, of: int, *, on_s3: bool) -> str:
-    """What a result says about files outside the table's location."""
+    """The note of a result about files outside the table's location."""
     trait: Trait = "outside on S3" if on_s3 else "outside"
     return (
         f"{count} of {of} files lie outside the table's location, so the log has absolute paths: {reading(trait)} read "

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core.catalogs.definitions import place_digest
+from airflow_hive_to_delta.core.catalogs.definitions import location_digest
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError, StaleFileListError, TransientError
 from airflow_hive_to_delta.core.listing.age import ListedAt, listed_before, now
 from airflow_hive_to_delta.core.listing.base import DataFrameListing, MadeListing, log_version
@@ -62,7 +62,7 @@ class ListMaker:
         listed = listed_before(strategy, table) or ListedAt(now(), log_version(table, self._options, self._spark))
         files = self._made_of(strategy.list_files_df(self._spark, table, self._options), table, manifest)
         files.log_version, files.listed_at = listed.version, listed.time
-        files.listing, files.listed_for = dict(listing), place_digest(table)
+        files.listing, files.listed_for = dict(listing), location_digest(table)
         self._say(f"{table.qualified_name}: {files.file_count} files, {files.byte_count} bytes")
         return files
 
@@ -148,7 +148,7 @@ class GivenLists(MadeListing):
     def _document(self, table: TableInfo) -> dict[str, Any]:
         name = table.qualified_name
         given = self._lists[name]
-        elsewhere = given.get("listed_for") not in (None, place_digest(table))
+        elsewhere = given.get("listed_for") not in (None, location_digest(table))
         if self._maker is not None and self.can_list(table) and (elsewhere or self._later_try):
             if name not in self._made:
                 self._made[name] = self._maker.make(table, given["listing"], self._manifests[name]).to_dict()

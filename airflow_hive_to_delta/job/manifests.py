@@ -61,12 +61,12 @@ def list_error(table: str, error: Exception, listing: dict[str, Any] | None = No
 
 
 def write_manifest(batches: Iterable[pa.RecordBatch], destination: BinaryIO) -> None:
-    """Write file batches (``ARROW_FILES``) as they come; one row group is in memory at a time."""
+    """Write file batches (``FILES_ARROW_SCHEMA``) as they come; one row group is in memory at a time."""
     import pyarrow.parquet as pq
 
-    from airflow_hive_to_delta.core.listing.locations import ARROW_FILES
+    from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA
 
-    with pq.ParquetWriter(destination, ARROW_FILES, compression="zstd") as writer:
+    with pq.ParquetWriter(destination, FILES_ARROW_SCHEMA, compression="zstd") as writer:
         for group in _in_groups(batches):
             writer.write_table(group)
 
@@ -75,13 +75,13 @@ def files_df(spark: SparkSession, files: FileList) -> DataFrame:
     """The files as a DataFrame in FILES_SCHEMA."""
     import pyarrow as pa
 
-    from airflow_hive_to_delta.core.listing.locations import ARROW_FILES, map_pairs
+    from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA, map_pairs
     from airflow_hive_to_delta.core.models import FILES_SCHEMA
 
     if files.manifest is not None:
         return spark.read.schema(FILES_SCHEMA).parquet(files.manifest)
     rows = [{**file, "partition_values": map_pairs(file["partition_values"])} for file in files.files or []]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=ARROW_FILES), FILES_SCHEMA)
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=FILES_ARROW_SCHEMA), FILES_SCHEMA)
 
 
 def first_of(batches: Iterator[pa.RecordBatch], limit: int) -> tuple[list[dict[str, Any]], Iterator[pa.RecordBatch]]:

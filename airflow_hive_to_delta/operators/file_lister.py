@@ -103,7 +103,7 @@ class FileLister:
 
     def list_in_task(self, tables: Sequence[TableInfo]) -> Iterator[dict[str, Any]]:
         """The file list of each table, or its error, made by this task."""
-        from airflow_hive_to_delta.core.catalogs.definitions import place_digest
+        from airflow_hive_to_delta.core.catalogs.definitions import location_digest
         from airflow_hive_to_delta.core.errors import HiveToDeltaError
         from airflow_hive_to_delta.core.listing.age import now
         from airflow_hive_to_delta.core.listing.base import log_version
@@ -118,7 +118,7 @@ class FileLister:
                     began, version = now(), log_version(table, options)  # so that neither is ever too new
                     files = self._list(name, listing.list_batches(table, options))
                     files.log_version, files.listed_at = version, began
-                    files.listing, files.listed_for = self.document(), place_digest(table)
+                    files.listing, files.listed_for = self.document(), location_digest(table)
                 except Exception as error:
                     if not isinstance(error, HiveToDeltaError):
                         self.log.exception("%s: listing its files failed", name)

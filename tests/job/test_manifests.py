@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_hive_to_delta.core.listing.locations import ARROW_FILES
+from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA
 from airflow_hive_to_delta.core.listing.s3 import S3Listing
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
@@ -25,7 +25,7 @@ def batches(count: int, rows: int, taken: list[int] | None = None) -> Iterator[p
             {"path": f"s3://b/{number}/{row}", "size": 1, "modification_time": None, "partition_values": None}
             for row in range(rows)
         ]
-        yield pa.RecordBatch.from_pylist(files, schema=ARROW_FILES)
+        yield pa.RecordBatch.from_pylist(files, schema=FILES_ARROW_SCHEMA)
 
 
 def test_a_manifest_is_written_as_its_files_are_found() -> None:

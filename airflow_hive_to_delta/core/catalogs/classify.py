@@ -1,6 +1,6 @@
-"""What a table is, and whether it can become a Delta table in place (rule 45).
+"""The format of a table, and whether it can become a Delta table in place (rule 45).
 
-Every catalog describes how it stores a table as a :class:`Storage`; the judgement is the same for all of them.
+Both are found from a :class:`StorageFormat`, which is what a catalog says of how the table is stored.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Storage:
-    """What a catalog says of how a table is stored, as far as it decides what the table is."""
+class StorageFormat:
+    """How a table is stored, as its catalog says."""
 
-    #: Spark's data source; empty or ``hive`` where the serde decides.
+    #: The data source of Spark; empty or ``hive`` for a table whose format is given by its serde.
     provider: str
     serde: str
     input_format: str
     #: Properties of the table and of its serde, with keys in lower case.
     properties: Mapping[str, str]
-    #: The table that this one is only a link to.
+    #: The table that this one is a resource link to; empty if it is not a link.
     link_target: str = ""
 
     def is_set(self, name: str) -> bool:
+        """Whether a property is ``true``."""
         return self.properties.get(name, "").strip().lower() == "true"
 
 
-def format_of(table_type: str | None, storage: Storage) -> str:
-    """``parquet``, ``delta``, ``orc``, ``view`` and so on; ``unknown`` when the catalog does not say."""
+def format_of(table_type: str | None, storage: StorageFormat) -> str:
+    """The format of a table: ``parquet``, ``delta``, ``orc``, ``view`` and so on, or ``unknown``."""
     if storage.link_target:
         return "link"
     if "VIEW" in (table_type or "").upper():
@@ -44,11 +45,11 @@ def format_of(table_type: str | None, storage: Storage) -> str:
     classes = [_class_name(name) for name in (storage.input_format, storage.serde) if name]
     handler = _class_name(properties.get("storage_handler", ""))
     classification = properties.get("classification", "").lower()
-    # Table formats and symlinks come first: they have Parquet's serde, or its name as their provider, too. And
-    # Delta comes before Iceberg: a Delta table with Iceberg metadata beside its log says both.
-    said = [provider, properties.get("table_type", "").lower(), handler, classification, *classes]
+    # Table formats and symlinks come first, because they can have the serde or the provider of Parquet. Delta comes
+    # before Iceberg, because a Delta table with Iceberg metadata beside its log is marked as both.
+    names = [provider, properties.get("table_type", "").lower(), handler, classification, *classes]
     for table_format, words in _TABLE_FORMATS.items():
-        if any(word in text for word in words for text in said):
+        if any(word in text for word in words for text in names):
             return table_format
     if "metadata_location" in properties:
         return "iceberg"
@@ -61,13 +62,13 @@ def format_of(table_type: str | None, storage: Storage) -> str:
         return "parquet" if is_parquet else _file_format(_class_name(provider))
     if classes:
         others = [_file_format(name) for name in classes if name not in _PARQUET_CLASSES]
-        # Every file of lines has the input format of text; its serde says more.
+        # Every format of lines has the input format of text, so the serde counts.
         return next((name for name in others if name != "text"), "text") if others else "parquet"
     return classification or "unknown"
 
 
-def refusal_of(table: TableInfo, storage: Storage) -> str | None:
-    """Why this table cannot be converted, and what to do where something can be done. None: it can, or is Delta."""
+def refusal_of(table: TableInfo, storage: StorageFormat) -> str | None:
+    """Why a table cannot be converted, and what to do about it; None for a table that can be, and for a Delta table."""
     name = table.qualified_name
     copy = "copy its rows into a Delta table with CREATE TABLE … USING delta AS SELECT"
     match table.format:
@@ -126,7 +127,7 @@ def refusal_of(table: TableInfo, storage: Storage) -> str | None:
 
 _TABLE_FORMATS = {"hudi": ("hudi", "hoodie"), "delta": ("delta",), "iceberg": ("iceberg",)}
 _FILE_FORMATS = ("orc", "avro", "json", "csv", "rcfile", "sequencefile", "xml", "text")
-# By their whole names: a class that has Parquet in its name may still do something else with the files.
+# Whole names: another class with Parquet in its name may read the files in another way.
 _PARQUET_CLASSES = {"parquethiveserde", "mapredparquetinputformat", "deprecatedparquetinputformat"}
 _NO_PARTITION_TYPE = re.compile(r"\s*(array|map|struct|uniontype|variant|interval)\b", re.IGNORECASE)
 

@@ -1,8 +1,8 @@
-"""Finding tables: in AWS Glue, or in any catalog that the Spark session knows.
+"""Discovering tables in AWS Glue, or in any catalog of the Spark session.
 
-A table that cannot be converted comes back with its reason in ``refusal`` (rule 45): it is not dropped, and it does
-not stop the others. One whose location holds other tables has them in ``nested_tables``: of Glue all tables of the
-database are compared, of a catalog of Spark those that are discovered together.
+A table that cannot be converted is returned too, with the reason in ``refusal`` (rule 45). Tables that lie inside the
+location of another are in its ``nested_tables``. In Glue all tables of the database are compared for that, in a catalog
+of Spark those that are discovered together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_hive_to_delta.core.catalogs.classify import Storage, format_of, refusal_of
+from airflow_hive_to_delta.core.catalogs.classify import StorageFormat, format_of, refusal_of
 from airflow_hive_to_delta.core.catalogs.nested_tables import mark_nested_tables
 from airflow_hive_to_delta.core.errors import MissingError, SchemaError
 from airflow_hive_to_delta.core.models import TableInfo
@@ -36,19 +36,21 @@ if TYPE_CHECKING:
 
 
 class Discovery(Protocol):
-    """Where tables are found. What a user writes to find them elsewhere."""
+    """Discovers tables. Users can write their own: any class with this method is a discovery."""
 
     def discover(self, spark: SparkSession) -> list[TableInfo]:
-        """Every table that is asked for, convertible or not, in a stable order."""
+        """The discovered tables, convertible or not, in a stable order."""
         ...
 
 
 @dataclass
 class GlueDiscovery:
-    """The tables of one database in AWS Glue.
+    """Discovers the tables of one database in AWS Glue.
 
-    ``pattern`` is a glob on the table's name, in any case: Glue keeps names in lower case. ``catalog_id`` is the
-    account of the Glue catalog, when it is not the caller's own; the tables then carry it as their ``catalog``.
+    :param pattern: a glob that the names of the tables must match, in any case.
+    :param region: the region of the database; that of the environment when it is not given.
+    :param catalog_id: the account of the Glue catalog, if it is not the caller's own. It becomes the ``catalog`` of the
+        tables.
     """
 
     database: str
@@ -83,12 +85,16 @@ class GlueDiscovery:
 
 @dataclass
 class UCDiscovery:
-    """The tables of Unity Catalog, ``hive_metastore``, ``spark_catalog`` or any other catalog of the session.
+    """Discovers the tables of Unity Catalog, ``hive_metastore``, ``spark_catalog`` or any other catalog of the session.
 
-    ``allow`` and ``deny`` are globs on ``catalog.schema.table``, in any case. Catalogs and schemas that no pattern
-    can match are not touched. Open-source Spark lists a catalog only after its first use: a pattern that spells its
-    catalog out finds it always, one with a wildcard there finds those that ``SHOW CATALOGS`` shows. Temporary views
-    are passed over. Columns are read for Parquet tables only.
+    Catalogs and schemas that no pattern can match are not listed. Temporary views are left out. Columns are read for
+    Parquet tables only.
+
+    :param allow: globs of which a table must match one, as ``catalog.schema.table``, in any case. A wildcard in the
+        catalog finds those that ``SHOW CATALOGS`` lists. Open-source Spark lists a catalog there only after its first
+        use; one that the pattern names is always found.
+    :param deny: globs of which a table must match none.
+    :param max_workers: how many tables are described in parallel.
     """
 
     allow: Sequence[str]
@@ -128,17 +134,20 @@ class UCDiscovery:
     def _chooses(self, name: str) -> bool:
         return _matches(name, self.allow) and not _matches(name, self.deny)
 
-    def _may_choose_in(self, place: str) -> bool:
-        """Whether a name that starts with ``place`` (``catalog.`` or ``catalog.schema.``) can be chosen."""
-        place = place.lower()
+    def _may_choose_in(self, parent: str) -> bool:
+        """Whether a name that starts with ``parent`` (``catalog.`` or ``catalog.schema.``) can be chosen."""
+        parent = parent.lower()
         prefixes = [_literal_prefix(pattern).lower() for pattern in self.allow]
-        reachable = any(prefix.startswith(place) or place.startswith(prefix) for prefix in prefixes)
-        # A pattern with a final `*` that matches the place itself matches all that is in it.
-        return reachable and not _matches(place, [pattern for pattern in self.deny if pattern.endswith("*")])
+        reachable = any(prefix.startswith(parent) or parent.startswith(prefix) for prefix in prefixes)
+        # A pattern with a final `*` that matches the parent itself matches every name in it.
+        return reachable and not _matches(parent, [pattern for pattern in self.deny if pattern.endswith("*")])
 
 
 def describe_in_glue(table: TableInfo) -> TableInfo:
-    """A table of Glue as it is described there now."""
+    """A table of Glue, as Glue describes it now.
+
+    :raises MissingError: there is no such table.
+    """
     discovery = GlueDiscovery(table.database or "", region=table.region, catalog_id=table.catalog)
     catalog: dict[str, Any] = {"CatalogId": table.catalog} if table.catalog else {}
     with aws_call(f"Reading the table {table.qualified_name} from Glue"):
@@ -147,25 +156,29 @@ def describe_in_glue(table: TableInfo) -> TableInfo:
 
 
 def describe_in_spark(spark: SparkSession, table: TableInfo) -> TableInfo:
-    """A table of the session's catalogs as it is described there now."""
+    """A table of a catalog of the session, as the catalog describes it now."""
     return from_spark(spark, table.catalog or "", table.database or "", table.name)
 
 
 # --- AWS Glue ---------------------------------------------------------------------------------------------------
 
 _SPARK = "spark.sql.sources."
-#: What Spark shows to Hive as the columns of a table that Hive cannot read.
+#: The columns that Spark gives a table which Hive cannot read.
 _PLACEHOLDER = [{"Name": "col", "Type": "array<string>"}]
 
 
 def from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
-    """A table as Glue's ``get_table`` or ``get_tables`` gives it, found by this discovery."""
+    """The table that Glue's ``get_table`` or ``get_tables`` describes.
+
+    :param found: the table in the answer of Glue.
+    :param discovery: the discovery that found it, for its region, database and catalog.
+    """
     descriptor = found.get("StorageDescriptor") or {}
     serde = descriptor.get("SerdeInfo") or {}
     serde_properties = serde.get("Parameters") or {}
     properties = found.get("Parameters") or {}
     target = found.get("TargetTable") or {}
-    storage = Storage(
+    storage = StorageFormat(
         provider=properties.get(f"{_SPARK}provider", ""),
         serde=serde.get("SerializationLibrary") or "",
         input_format=descriptor.get("InputFormat") or "",
@@ -183,7 +196,7 @@ def from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
         format=format_of(found.get("TableType"), storage),
         table_type=found.get("TableType"),
         comment=found.get("Description") or properties.get("comment"),
-        # Spark's schema goes into the columns, and is long.
+        # Spark's schema is long, and is in the columns already.
         properties={key: value for key, value in properties.items() if not key.startswith(f"{_SPARK}schema")},
         bucket_columns=list(descriptor.get("BucketColumns") or []),
     )
@@ -207,13 +220,13 @@ def from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
 def _glue_location(found: Mapping[str, Any]) -> str:
     descriptor = found.get("StorageDescriptor") or {}
     serde_properties = (descriptor.get("SerdeInfo") or {}).get("Parameters") or {}
-    # Spark's own tables have their location with the serde; the one shown to Hive may be made up.
+    # Spark keeps the location of its own tables in the serde's parameters. The location for Hive can be a placeholder.
     own = serde_properties.get("path") if _is_data_source(found.get("Parameters") or {}) else None
     return own or descriptor.get("Location") or ""
 
 
 def _take_columns_of_spark(table: TableInfo, properties: Mapping[str, str]) -> None:
-    """Take the columns that Spark wrote into the properties, in their own case, if they are still the table's."""
+    """Use the columns that Spark wrote into the properties, with the case of their names, unless they are outdated."""
     text = properties.get(f"{_SPARK}schema") or "".join(_numbered(properties, "numParts", "part"))
     if not text:
         return
@@ -221,7 +234,7 @@ def _take_columns_of_spark(table: TableInfo, properties: Mapping[str, str]) -> N
     keys = [columns.pop(name.lower()) for name in _numbered(properties, "numPartCols", "partCol")]
     glue_keys = [{"Name": key, "Type": table.partition_types.get(key, "")} for key in table.partition_keys]
     in_glue = [*(table.columns or []), *glue_keys]
-    # Of a Hive table this is a copy, and out of date once Hive or Athena has changed the columns.
+    # For a Hive table they are a copy, which is out of date once Hive or Athena has changed the columns.
     is_copy = not _is_data_source(properties) and table.columns != _PLACEHOLDER
     if is_copy and _ignoring_case([*columns.values(), *keys]) != _ignoring_case(in_glue):
         return
@@ -252,14 +265,14 @@ _ABSENT = {"SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION"}
 
 
 def from_spark(spark: SparkSession, catalog: str, schema: str, name: str) -> TableInfo:
-    """A table as the session's catalog describes it; one that cannot be described has the reason in ``refusal``."""
+    """The table that a catalog of the session describes. If it cannot be described, ``refusal`` says why."""
     table = TableInfo(name=name, location="", catalog=catalog, database=schema, source="spark", format="unknown")
     try:
         _describe(spark, table)
     except SchemaError as error:
         table.refusal = f"{table.qualified_name} cannot be converted: {error}"
     except Exception as error:
-        # Anything else is not about this table: a lost connection, or a mistake of ours.
+        # Any other error is not about this table: a lost connection, or a bug.
         if not is_spark_error(error):
             raise
         reason = translate_spark_error(error, f"{table.qualified_name} cannot be described")
@@ -271,20 +284,20 @@ def _describe(spark: SparkSession, table: TableInfo) -> None:
     name = sql_identifier(table.catalog or "", table.database or "", table.name)
     described = details(spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect())
     shown = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
-    # Spark shows the serde's properties with a prefix or not at all, and leaves out names that it reserves for itself
-    # (`table_type`). The rows of the details have them, but only as one text.
+    # SHOW TBLPROPERTIES has the serde's properties with a prefix or not at all, and leaves out names that Spark
+    # reserves, such as `table_type`. DESCRIBE has them, but only as one text.
     properties = {
         **_printed_properties(described.get("Table Properties", "")),
         **_printed_properties(described.get("Storage Properties", "")),
         **{key.removeprefix("option."): value for key, value in shown.items()},
     }
-    storage = Storage(
+    storage = StorageFormat(
         provider=described.get("Provider", ""),
         serde=described.get("Serde Library", ""),
         input_format=described.get("InputFormat", ""),
         properties={key.lower(): value for key, value in properties.items()},
     )
-    # A pattern may spell it in another case; a table has one name.
+    # The pattern may have another case than the catalog's name.
     table.catalog = described.get("Catalog") or table.catalog
     table.location = described.get("Location", "")
     table.table_type = described.get("Type")
@@ -301,7 +314,7 @@ def _describe(spark: SparkSession, table: TableInfo) -> None:
 
 
 def _printed_properties(text: str) -> dict[str, str]:
-    """``[a=1, b=2]``, as ``DESCRIBE`` prints them."""
+    """The properties in a text such as ``[a=1, b=2]``, which ``DESCRIBE`` prints."""
     pairs = (pair.partition("=") for pair in re.split(r",\s*", text.strip("[]")))
     return {key: value for key, equals, value in pairs if equals}
 
@@ -325,7 +338,7 @@ def _rows_if_there(spark: SparkSession, statement: str, doing: str) -> list[Row]
 
 
 def is_absent(error: PySparkException) -> bool:
-    """Whether Spark says that a schema or a catalog is not there."""
+    """Whether the error says that a schema or a catalog does not exist."""
     return error_condition(error) in _ABSENT
 
 
@@ -340,7 +353,7 @@ def _set_columns(table: TableInfo, columns: list[dict[str, str]], keys: list[dic
 
 
 def _columns_of(schema: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The columns of a Delta schema in Glue's form, as Spark declares them (rule 26)."""
+    """The columns of a Delta schema in the form of Glue, with the types that Spark declares (rule 26)."""
     columns = []
     for column in schema["fields"]:
         metadata = column["metadata"]
@@ -359,5 +372,5 @@ def _literal_prefix(pattern: str) -> str:
 
 
 def _unquoted(name: str) -> str:
-    """``SHOW SCHEMAS`` has names in backticks where they need them."""
+    """A name without the backticks that ``SHOW SCHEMAS`` puts around it where needed."""
     return name[1:-1].replace("``", "`") if len(name) > 1 and name[0] == name[-1] == "`" else name

@@ -1,73 +1,73 @@
-"""Tables that lie inside another one: whoever lists the outer table's files finds those of the inner one, too.
+"""Tables that lie inside the location of another, so that a listing of the outer table finds their files too.
 
-The catalog may know the inner table (:func:`mark_nested_tables`, :func:`check_nested_tables`); a Delta table is known
-by its log (:func:`check_no_delta_table_within`).
+An inner table is found in the catalog (:func:`mark_nested_tables`, :func:`check_nested_tables`), or, if it is a Delta
+table, by its log (:func:`check_no_delta_table_within`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.delta.roots import delta_roots
 from airflow_hive_to_delta.core.errors import PermanentError, UnsupportedTableError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.storage.uri import Location, is_hidden, parse_location
+from airflow_hive_to_delta.core.storage.uri import Location, is_hidden, parse_location, without_default_host
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Nested tables that one table carries the names of; of more it is known only that there are that many.
+#: The most nested tables that are kept with one table.
 _MOST_NESTED = 100
 
 
 def mark_nested_tables(tables: Sequence[TableInfo], others: Iterable[tuple[str, str]] = ()) -> None:
-    """Set ``nested_tables`` of each table, to what lies below its location among these tables and others.
+    """Set ``nested_tables`` of each table to those of these tables and others that lie inside its location.
 
-    :param others: the full name and the location of each further table.
+    :param others: the full name and the location of each other table.
     """
     outer = {table.qualified_name: table for table in tables}
     named = {**dict(others), **{name: table.location for name, table in outer.items()}}
-    at: dict[tuple[str, str, str], list[str]] = {}
+    names_at: dict[Location, list[str]] = {}
     for name, text in named.items():
         try:
-            at.setdefault(parse_location(text).place, []).append(name)
+            names_at.setdefault(parse_location(text).canonical, []).append(name)
         except PermanentError:
             continue  # a view, or a table that is refused for its location
-    above: list[tuple[str, str, str]] = []
+    above: list[Location] = []
     # What lies in a folder comes directly after it, when all end in a slash.
-    for place in sorted(at, key=lambda place: (*place[:2], f"{place[2]}/")):
-        while above and not Location(*above[-1]).holds(Location(*place)):
+    for location in sorted(names_at, key=lambda found: (*found.store, f"{found.path}/")):
+        while above and not above[-1].holds(location):
             above.pop()
         for folder in above:
-            if is_hidden(Location(*folder).relative(Location(*place))):
+            if is_hidden(folder.relative(location)):
                 continue
-            for table in filter(None, map(outer.get, at[folder])):
+            for table in filter(None, map(outer.get, names_at[folder])):
                 room = _MOST_NESTED - len(table.nested_tables)
-                table.nested_tables |= {name: named[name] for name in at[place][: max(room, 0)]}
-        above.append(place)
+                table.nested_tables |= {name: named[name] for name in names_at[location][: max(room, 0)]}
+        above.append(location)
 
 
 def check_nested_tables(table: TableInfo, partitions: Sequence[Location] | None, options: ConversionOptions) -> None:
-    """Refuse a table when the catalog has another one where its files are looked for.
+    """Refuse a table if another table of the catalog lies in a folder that is listed for it.
 
-    A table at the very location of a partition is a second name for the partition's files, which stay its own.
+    A table at the location of a partition is allowed: it is a second name for the files of the partition.
 
-    :param partitions: the locations of its partitions; None: all that lies below its root is listed.
+    :param partitions: the locations of the table's partitions; None: everything under its root is listed.
+    :raises UnsupportedTableError: the message names the nested tables.
     """
     if not table.nested_tables or options.allow_nested_tables:
         return
     root = parse_location(table.location, f"The location of {table.qualified_name}")
-    listed = None if partitions is None else {partition.place for partition in partitions}
+    listed = None if partitions is None else {partition.canonical for partition in partitions}
     inside = []
     for name, text in table.nested_tables.items():
         location = parse_location(text, f"The location of {name}")
         if listed is None:
             is_inside = not _is_partition_folder(root.relative(location), table.partition_keys)
         else:
-            is_inside = location.place not in listed and any(place in listed for place in _places_above(location))
+            is_inside = location.canonical not in listed and not listed.isdisjoint(_folders_above(location))
         inside += [name] if is_inside else []
     if inside:
         raise UnsupportedTableError(table.nested_refusal(inside))
@@ -76,27 +76,28 @@ def check_nested_tables(table: TableInfo, partitions: Sequence[Location] | None,
 def check_no_delta_table_within(
     root: Location, folders: Iterable[str], spark: SparkSession | None, options: ConversionOptions
 ) -> None:
-    """Refuse a table with files in a folder that belongs to another Delta table, by its log.
+    """Refuse a table with files in the folder of another Delta table, which is recognised by its log.
 
-    Below the root every folder above a file counts, outside only the file's own: what lies above that is no part of the
-    table. One request for each folder.
+    Below the root every folder above a file is checked, outside only the file's own, because those above it do not
+    belong to the table. There is one request for each folder.
 
     :param folders: the folders of the table's files, as URIs.
+    :raises UnsupportedTableError: the message names the folder.
     """
-    found: dict[tuple[str, str, str], Location] = {}
+    found: dict[Location, Location] = {}
     for uri in folders:
         try:
-            folder = _on_same_host(parse_location(uri), root)
+            folder = without_default_host(parse_location(uri), root)
         except PermanentError:
-            continue  # refused where the file itself is looked at
+            continue  # its files are refused when they are described
         if not root.holds(folder):
-            if folder.place != root.place and not folder.holds(root):
-                found[folder.place] = folder
+            if folder.canonical != root.canonical and not folder.holds(root):
+                found[folder.canonical] = folder
             continue
         if is_hidden(root.relative(folder)):
             continue
-        while root.holds(folder) and folder.place not in found:
-            found[folder.place] = folder
+        while root.holds(folder) and folder.canonical not in found:
+            found[folder.canonical] = folder
             folder = folder.parent
 
     def lies_outside(folder: Location) -> bool:
@@ -118,12 +119,7 @@ def _is_partition_folder(below: str, keys: Sequence[str]) -> bool:
     return len(names) == len(expected) and all(map(str.startswith, names, expected))
 
 
-def _places_above(location: Location) -> Iterable[tuple[str, str, str]]:
+def _folders_above(location: Location) -> Iterable[Location]:
     while location.path:
         location = location.parent
-        yield location.place
-
-
-def _on_same_host(folder: Location, root: Location) -> Location:
-    # `hdfs:///x` names no host: it is on the session's own, which Spark fills in.
-    return replace(folder, authority="") if folder.scheme == root.scheme and not root.authority else folder
+        yield location.canonical

@@ -1,6 +1,6 @@
-"""Where a table's partitions lie, as Glue or the Spark session's catalog has them (rules 43 and 52).
+"""The partitions of a table and their locations, from Glue or the catalog of the Spark session (rules 43 and 52).
 
-A partition may lie anywhere: outside the table's root, in another bucket, in another region. Only the catalog knows.
+A partition can lie outside the table's root, in another bucket or in another region. Only the catalog knows where.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.models import TableInfo
     from airflow_hive_to_delta.core.options import ConversionOptions
 
-#: With it Spark looks a partition up by the text in the metastore; without, ``month='01'`` of an int column becomes 1.
+#: With this setting Spark looks a partition up by the text in the metastore. Without it, ``month='01'`` becomes
+#: ``month=1`` for a column of integers.
 _KEEP_AS_TEXT = "spark.sql.legacy.skipTypeValidationOnAlterPartition"
 _keep_as_text_lock = threading.Lock()
 
@@ -48,7 +49,7 @@ class PartitionLocation:
 
     @property
     def name(self) -> str:
-        """For people: ``year=2024/month=01``."""
+        """The partition as messages name it: ``year=2024/month=01``."""
         return "/".join(f"{key}={HIVE_NULL if value is None else value}" for key, value in self.values.items())
 
 
@@ -61,10 +62,18 @@ def table_partitions(
     region: str | None = None,
     max_workers: int = 8,
 ) -> list[PartitionLocation] | None:
-    """The partitions of a table from the catalog that knows them, checked by :func:`check_locations`.
+    """The partitions of a table, from the catalog that tracks them.
 
-    That is Glue when ``glue_database`` is given or the table came from there, and the session's catalog when it came
-    from Spark. None: no catalog tracks its partitions, so they are the folders under the root, or it has none.
+    That is Glue when ``glue_database`` is given or the table was discovered there, and the session's catalog when the
+    table was discovered with Spark.
+
+    :param spark: needed for a table that was discovered with Spark.
+    :param glue_database: a Glue database with a table of this name.
+    :param region: the region of Glue, where the table does not name one.
+    :param max_workers: how many partitions are described in parallel.
+    :returns: None when no catalog tracks partitions of the table: it has none, or they are the folders under its root.
+    :raises PartitionError: two partitions share files, or one has no location.
+    :raises UnsupportedTableError: a partition is not in Parquet, or the catalog does not know the partitions.
     """
     if not table.partition_keys:
         return None
@@ -91,8 +100,11 @@ def table_partitions(
 
 
 def glue_partitions(table: TableInfo, database: str, region: str | None = None) -> list[PartitionLocation]:
-    """Every partition that Glue has of the table."""
-    # A Spark table in Glue may carry the storage format of a text table; its provider is what counts.
+    """The partitions of a table in Glue.
+
+    :raises UnsupportedTableError: one of them is not in Parquet.
+    """
+    # A Spark table in Glue can have the storage format of a text table. Only its provider counts.
     any_format = table.properties.get("spark.sql.sources.provider", "").lower() == "parquet"
     partitions = []
     for found in _in_glue(table, database, region):
@@ -106,7 +118,7 @@ def glue_partitions(table: TableInfo, database: str, region: str | None = None) 
 
 
 def glue_partition_locations(table: TableInfo) -> list[str]:
-    """The locations of every partition that Glue has of a table, as they stand there, whatever the table is."""
+    """The locations of the partitions of a table in Glue, unchecked, for a table of any format."""
     found = _in_glue(table, table.database or "", table.region)
     locations = (partition.get("StorageDescriptor", {}).get("Location") for partition in found)
     return [location for location in locations if location]
@@ -115,7 +127,7 @@ def glue_partition_locations(table: TableInfo) -> list[str]:
 def _in_glue(table: TableInfo, database: str, region: str | None) -> Iterator[Mapping[str, Any]]:
     pages = aws.glue_client(region).get_paginator("get_partitions")
     with aws_call(f"Reading the partitions of {database}.{table.name} from Glue"):
-        # The columns of each partition would be most of the answer, and the footers know them better.
+        # The columns of each partition would be most of the answer, and are taken from the footers.
         for page in pages.paginate(
             DatabaseName=database, TableName=table.name, ExcludeColumnSchema=True, **_catalog_id(table)
         ):
@@ -123,7 +135,11 @@ def _in_glue(table: TableInfo, database: str, region: str | None) -> Iterator[Ma
 
 
 def catalog_partitions(spark: SparkSession, table: TableInfo, max_workers: int = 8) -> list[PartitionLocation]:
-    """Every partition that the session's catalog has of the table, through Spark SQL only."""
+    """The partitions of a table in the session's catalog, read with Spark SQL.
+
+    :raises PartitionError: one of them is listed, but cannot be described.
+    :raises UnsupportedTableError: one of them is not in Parquet.
+    """
     table_name = _sql_name(table)
     with spark_call(f"Reading the partitions of {table.qualified_name}"):
         names = [row[0] for row in spark.sql(f"SHOW PARTITIONS {table_name}").collect()]
@@ -154,11 +170,11 @@ def catalog_partitions(spark: SparkSession, table: TableInfo, max_workers: int =
 
 
 def catalog_tracks_partitions(spark: SparkSession, table: TableInfo) -> bool:
-    """Whether the session's catalog keeps a list of the table's partitions, instead of looking at its folders."""
+    """Whether the session's catalog has a list of the table's partitions. Otherwise Spark lists the table's folders."""
     with spark_call(f"Describing {table.qualified_name}"):
         rows = spark.sql(f"DESCRIBE TABLE EXTENDED {_sql_name(table)}").collect()
     described = details(rows)
-    # The second is Unity Catalog's word for the same thing.
+    # Unity Catalog has the property instead.
     return (
         described.get("Partition Provider", "").lower() == "catalog"
         or "partitionmetadataenabled=true" in described.get("Table Properties", "").lower()
@@ -166,13 +182,17 @@ def catalog_tracks_partitions(spark: SparkSession, table: TableInfo) -> bool:
 
 
 def check_locations(table: TableInfo, partitions: Sequence[PartitionLocation], options: ConversionOptions) -> None:
-    """Refuse partitions that share files (rule 43), and those outside the allowed roots (rule 52)."""
+    """Check that no two partitions share files (rule 43), and that all lie under the allowed roots (rule 52).
+
+    :raises PartitionError: a partition lies at or inside the location of another.
+    :raises PermanentError: a partition lies outside the allowed roots.
+    """
     for partition in partitions:
         check_allowed(partition.location, options.allowed_roots)
     # What lies in a folder sorts directly after it, when both end in a slash.
-    ordered = sorted(partitions, key=lambda p: (*p.location.place[:2], p.location.path + "/"))
+    ordered = sorted(partitions, key=lambda p: (*p.location.store, p.location.path + "/"))
     for outer, inner in pairwise(ordered):
-        same = outer.location.place == inner.location.place
+        same = outer.location.canonical == inner.location.canonical
         if same or outer.location.holds(inner.location):
             raise PartitionError(
                 f"{table.qualified_name} has the partition {outer.name} at {outer.location} and the partition "
@@ -226,13 +246,13 @@ def _check_parquet(table: TableInfo, partition: PartitionLocation, storage_forma
 def _describe_partition(
     spark: SparkSession, table: TableInfo, table_name: str, values: Sequence[str]
 ) -> dict[str, str] | None:
-    """What the catalog says of one partition; None when it finds no partition, or another one."""
+    """The details of one partition in the catalog; None when it finds no partition, or another one."""
     from pyspark.errors import PySparkException
 
     if len(values) != len(table.partition_keys):
         return {}  # for _partition to refuse
     pairs = list(zip(table.partition_keys, values, strict=True))
-    # Null too is asked for by its name in the metastore; that is text for columns of every type.
+    # Null too is given by its name in the metastore, which is a text for columns of every type.
     spec = ", ".join(f"{sql_identifier(key)} = {sql_literal(value)}" for key, value in pairs)
     with spark_call(f"Describing the partition ({spec}) of {table.qualified_name}"):
         try:
@@ -244,17 +264,17 @@ def _describe_partition(
     described = details(rows, PARTITION_DETAILS)
     if not described:
         return None
-    # Some Spark tables carry the storage format of a text table, and so do their partitions: only a difference counts.
+    # Some Spark tables have the storage format of a text table, and so do their partitions. Only a difference counts.
     if described.get("Serde Library") == details(rows, STORAGE_DETAILS).get("Serde Library"):
         described |= {"Serde Library": "", "InputFormat": ""}
-    # Of an int column Spark finds the partition 1 when asked for 01. Names may differ in case only.
+    # For a column of integers Spark finds the partition 1 when 01 is looked up. Names may differ in case only.
     expected = f"[{', '.join(f'{key}={value}' for key, value in pairs)}]"
     return described if (described.get("Partition Values") or expected).lower() == expected.lower() else None
 
 
 @contextmanager
 def _keep_as_text(spark: SparkSession) -> Iterator[None]:
-    # One at a time: two tables listed side by side share the session, and the first to finish would turn it off.
+    # One at a time: of two tables in parallel the first to finish would reset the session's setting.
     with _keep_as_text_lock:
         before = spark.conf.get(_KEEP_AS_TEXT, None)
         spark.conf.set(_KEEP_AS_TEXT, "true")

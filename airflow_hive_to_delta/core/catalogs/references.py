@@ -1,31 +1,30 @@
-"""Which locations the catalogs still refer to: a file under one of them is kept, whatever a Delta log says of it.
+"""The locations that catalogs refer to. A file under one of them is not deleted, whatever a Delta log says of it.
 
-A catalog shows only what the caller may see (Lake Formation, Unity Catalog), so a table that is not in a list of tables
-may be hidden. Only an explicit "not found" for that very table, or the caller's word, counts as gone (rules 50 and 54).
+Catalogs such as Lake Formation and Unity Catalog show only the tables that the caller may see, so a table that is
+missing in a list may be hidden. It counts as dropped only if the catalog answers "not found" for that very table, or
+the caller says that it was dropped (rules 50 and 54).
 """
 
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_hive_to_delta.core.catalogs.discovery import GlueDiscovery, UCDiscovery, from_glue, from_spark, is_absent
 from airflow_hive_to_delta.core.catalogs.partitions import glue_partition_locations, table_partitions
-from airflow_hive_to_delta.core.delta.snapshot import key_of, some
+from airflow_hive_to_delta.core.delta.log_files import some
 from airflow_hive_to_delta.core.errors import AccessDeniedError, MissingError, PermanentError
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import error_condition, sql_identifier
 from airflow_hive_to_delta.core.storage.aws import glue_client
 from airflow_hive_to_delta.core.storage.aws_errors import aws_call
-from airflow_hive_to_delta.core.storage.uri import Location
+from airflow_hive_to_delta.core.storage.uri import Location, canonical_uri, loose_uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
     from airflow_hive_to_delta.core.catalogs.registration import Target
     from airflow_hive_to_delta.core.models import TableInfo
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CatalogReferences:
-    """The locations of tables and partitions, as :func:`canonical_uri` spells them."""
+    """The locations of tables and partitions, as :func:`loose_uri` spells them."""
 
     locations: frozenset[str]
 
     def cover(self, file: Location) -> bool:
-        """Whether a file lies at or under one of them."""
-        uri = canonical_uri(key_of(file))
+        """Whether a file lies at or under one of the locations."""
+        uri = loose_uri(canonical_uri(file))
         cut = len(uri)
         while cut > 0 and uri[:cut] not in self.locations:
             cut = uri.rfind("/", 0, cut)
@@ -54,15 +53,15 @@ def find_catalog_references(
     options: ConversionOptions,
     dropped: Collection[str] = (),
 ) -> CatalogReferences:
-    """The locations of all tables, and of their partitions, in the databases that a converted table has to do with.
+    """The locations of all tables and partitions in the databases of a Hive table and of its Delta table.
 
-    These are the Hive table's own database, and those in which the Delta table was registered. A source of no catalog
-    has none of its own.
+    The databases are that of the Hive table, if a catalog has it, and those in which the Delta table was registered.
 
+    :param source: the Hive table.
     :param registrations: the names of the Delta table, each with the region of its catalog.
-    :param dropped: full names of tables and schemas that the caller knows to be dropped. Those that their catalog does
-        not show are taken for gone; those that it does show count as any other.
-    :raises HiveToDeltaError: a catalog cannot be asked, or does not say whether the source is gone.
+    :param dropped: full names of tables and schemas that the caller knows to be dropped. They are believed to be gone
+        if their catalog does not show them; one that it shows counts as any other.
+    :raises HiveToDeltaError: a catalog cannot be asked, or does not say whether the Hive table is gone.
     """
     known_dropped = {name.lower() for name in dropped}
     databases = [_database_of(spark, source)] if source.source != "none" else []
@@ -77,46 +76,19 @@ def find_catalog_references(
     locations = [table.location for table in tables if table.location]
     # Spark keeps no partitions of a Delta table; in Glue those of the Hive table outlast a cut-over.
     partitioned = [t for t in tables if t.partition_keys and (t.source == "glue" or t.format == "parquet")]
-    # A location that may not be deleted from need not be allowed.
+    # Nothing is deleted at these locations, so they may lie outside the allowed roots.
     anywhere = replace(options, allowed_roots=[])
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         for found_there in pool.map(lambda table: _partition_locations(spark, table, anywhere), partitioned):
             locations += found_there
-    return CatalogReferences(
-        frozenset(canonical_uri(re.sub("^/", "file:///", location)).rstrip("/") for location in locations)
-    )
+    return CatalogReferences(frozenset(loose_uri(location).rstrip("/") for location in locations))
 
 
-def canonical_uri(key: str) -> str:
-    """One spelling for all spellings of a location: it may take two locations for one, but never one for two."""
-    for pattern, spelling in _SPELLINGS:
-        key = re.sub(pattern, spelling, key)
-    return key
-
-
-def canonical_uri_column(column: str) -> Column:
-    """The canonical URI of each key in a column, as :func:`canonical_uri` computes it for one."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return reduce(lambda text, spelling: F.regexp_replace(text, *spelling), _SPELLINGS, F.col(column))
-
-
-#: Tables whose partitions are asked for side by side.
+#: Tables whose partitions are read in parallel.
 _TABLES_AT_ONCE = 8
-#: Catalogs that answer "not found" for tables that are not there, and an error for those that the caller may not see.
-#: Others may say "not found" of both: Unity Catalog does not document which, and some REST catalogs do on purpose.
+#: Catalogs that answer "not found" only for tables that do not exist, and an error for those that the caller may not
+#: see. Others may answer "not found" for both: Unity Catalog does not document it, and some REST catalogs intend it.
 _TELL_HIDDEN_FROM_GONE = frozenset({"spark_catalog", "hive_metastore"})
-#: Spellings beyond those that a key knows already.
-_SPELLINGS = (
-    (r"(?i)^s3[an]?://", "s3://"),
-    (r"(?i)^(hdfs|viewfs)://[^/]*", "hdfs://"),
-    (r"(?i)^abfss?://", "abfs://"),
-    (r"(?i)^wasbs?://", "wasb://"),
-    (r"(?i)^gs://", "gs://"),
-    (r"(?i)^dbfs:/+", "dbfs:///"),
-    (r"(?i)^file:/+", "file:///"),
-    (r"(?<!:)/{2,}", "/"),
-)
 
 
 @dataclass(frozen=True)
@@ -151,7 +123,7 @@ def _database_of_target(
 
 
 def _tables_of(spark: SparkSession, database: _Database, dropped: Collection[str]) -> list[TableInfo]:
-    """The tables of a database, which must be there: another metastore, or a hidden one, would show none of them."""
+    """The tables of a database. A database that is not found is an error: it may be hidden, or in another metastore."""
     if database.kind == "glue":
         try:
             return GlueDiscovery(database.schema, region=database.region, catalog_id=database.catalog).discover()
@@ -190,7 +162,7 @@ def _is_among(source: TableInfo, tables: Sequence[TableInfo]) -> bool:
 def _source_by_its_name(
     spark: SparkSession, source: TableInfo, database: _Database, dropped: Collection[str]
 ) -> list[TableInfo]:
-    """The source that a list of its database's tables does not show; none when its catalog says that it is gone."""
+    """The Hive table, looked up by its name because the list of tables does not show it; none when it is gone."""
     name = f"{database.name}.{source.name}"
     try:
         found = _glue_table(source, database) if database.kind == "glue" else _spark_table(spark, source, database)
@@ -231,7 +203,7 @@ def _spark_table(spark: SparkSession, source: TableInfo, database: _Database) ->
     parts = (database.catalog or "", database.schema, source.name)
     with spark_call(f"Looking for {'.'.join(parts)}"):
         try:
-            # Not tableExists(), which says False of a table that the caller may not see.
+            # Not tableExists(), which is False for a table that the caller may not see.
             spark.sql(f"DESCRIBE TABLE {sql_identifier(*parts)}").collect()
         except PySparkException as error:
             if error_condition(error) == "TABLE_OR_VIEW_NOT_FOUND":
@@ -245,7 +217,7 @@ def _is_dropped(what: str, name: str) -> str:
 
 
 def _check_described(tables: Sequence[TableInfo]) -> None:
-    """Refuse to go on when the session's catalog lists a table and does not say where it lies."""
+    """Raise an error when the session's catalog lists a table but does not give its location."""
     unknown = [t for t in tables if not t.location and t.source == "spark" and t.format == "unknown"]
     if unknown:
         raise PermanentError(
@@ -255,7 +227,7 @@ def _check_described(tables: Sequence[TableInfo]) -> None:
 
 
 def _partition_locations(spark: SparkSession, table: TableInfo, options: ConversionOptions) -> list[str]:
-    """Where the partitions of a table lie, of whatever format it is."""
+    """The locations of the partitions of a table of any format."""
     if table.source == "glue":
         return glue_partition_locations(table)
     return [str(partition.location) for partition in table_partitions(spark, table, options) or ()]

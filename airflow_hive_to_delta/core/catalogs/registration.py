@@ -1,8 +1,7 @@
-"""Registering a converted table under a name: in a SQL catalog (Unity Catalog, Hive metastore) or in AWS Glue.
+"""Registering a converted table in a catalog: in a SQL catalog (Unity Catalog, Hive metastore) or in AWS Glue.
 
-A catalog only points at the table; everything about the table is in its log. So a name that points at the same place
-already is fine, and one that points anywhere else is never touched. Dropping a name takes away the name and nothing
-else.
+A registration is only a pointer to the table, whose schema and properties are in its log. A name that already points to
+the table is left as it is, and one that points to anything else is never changed. Dropping a name deletes no files.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Target:
-    """The name a table is registered under. In Glue the catalog is an account's id, or None for one's own."""
+    """The name that a table is registered under. In Glue the catalog is the id of an account, None for the own one."""
 
     catalog: str | None
     schema: str
@@ -46,16 +45,20 @@ class Target:
 
     @property
     def name(self) -> str:
+        """The full name, as messages show it."""
         return ".".join(part for part in (self.catalog, self.schema, self.table) if part is not None)
 
     @property
     def quoted(self) -> str:
-        """The name as SQL takes it."""
+        """The name in the syntax of SQL."""
         return sql_identifier(*_given(self.catalog, self.schema, self.table))
 
 
 def target_of(catalog: str | None, schema: str | None, table: str | None, options: ConversionOptions) -> Target | None:
-    """The target that three names make; None when none of them is given: the table is not registered."""
+    """The target of these names; None when none is given, so that the table is not registered.
+
+    :raises PermanentError: the schema or the table is missing.
+    """
     if not _given(catalog, schema, table):
         return None
     if not schema or not table or catalog == "":
@@ -69,10 +72,12 @@ def target_of(catalog: str | None, schema: str | None, table: str | None, option
 
 
 def check_target(spark: SparkSession, target: Target, root: Location, options: ConversionOptions) -> bool:
-    """Whether the target is registered as a Delta table at this place already; False when the name is free.
+    """Whether the target is already registered as a Delta table at this location; False when the name is free.
 
-    :raises PermanentError: the name is taken by something else, or its schema is missing and is not to be created.
-        Meant to be asked before anything is written.
+    It is called before anything is written.
+
+    :raises PermanentError: the name belongs to something else.
+    :raises MissingError: the schema does not exist and is not to be created.
     """
     found = _registered(spark, target, root, options)
     if found is None:
@@ -96,7 +101,11 @@ def register(
     description: str | None,
     options: ConversionOptions,
 ) -> Registration:
-    """Register a committed table. Safe to call again."""
+    """Register a committed table. It can be called again.
+
+    :raises PermanentError: the name belongs to something else.
+    :raises TransientError: the name was dropped again meanwhile.
+    """
     if check_target(spark, target, root, options):
         return Registration(made=False)
     notes = []
@@ -106,11 +115,13 @@ def register(
             notes.append(f"The schema {_schema_name(target.catalog, target.schema)} was missing, and was created")
             logger.info("%s: %s", target.name, notes[-1])
         if target.kind == "glue":
-            _create_in_glue(target, root, schema, partition_columns, description, options)
+            table = glue_table_input(target, root, schema, partition_columns, description)
+            _create_in_glue(target, root, table, options)
         else:
             _create_in_sql(spark, target, root)
     except HiveToDeltaError:
-        # Another run may have been faster, and catalogs say so in many ways: what is there now decides.
+        # Another run may have registered it first, and each catalog has another error for that. So the catalog is
+        # asked again.
         if not check_target(spark, target, root, options):
             raise
         return Registration(made=False)
@@ -120,12 +131,12 @@ def register(
 
 
 def creates_schema(options: ConversionOptions) -> bool:
-    """Whether a missing schema is created. In Glue only on request: there a mistyped name would be seen by nobody."""
+    """Whether a missing schema is created. In Glue it is only if the options say so, as a safeguard against typos."""
     return options.register_in == "sql" if options.create_schema is None else options.create_schema
 
 
 def missing_schema(catalog: str | None, schema: str, kind: str, options: ConversionOptions) -> str:
-    """What to say of a target whose schema is missing and is not to be created."""
+    """The message for a target whose schema does not exist and is not to be created."""
     what = f"There is no schema {_schema_name(catalog, schema)}"
     if kind == "glue":
         account = f" of account {catalog}" if catalog else ""
@@ -148,9 +159,10 @@ def has_glue_database(catalog: str | None, schema: str, options: ConversionOptio
 
 
 def unregister(spark: SparkSession, target: Target, root: Location, options: ConversionOptions) -> bool:
-    """Drop a name that is a Delta table at this place. False: it is not, and whatever it is stays. Safe to call again.
+    """Drop a name that is registered as a Delta table at this location. It can be called again.
 
-    :raises PermanentError: the catalog would delete the files with the name.
+    :returns: False when the name is not registered, or is something else, which is left as it is.
+    :raises PermanentError: the catalog would delete the files too.
     """
     found = _registered(spark, target, root, options)
     if found is None or not found.is_delta_at(root):
@@ -174,11 +186,11 @@ def unregister(spark: SparkSession, target: Target, root: Location, options: Con
 def glue_table_input(
     target: Target, root: Location, schema: dict[str, Any], partition_columns: Sequence[str], description: str | None
 ) -> dict[str, Any]:
-    """The table as Athena and Spark expect a Delta table of each other.
+    """The ``TableInput`` of a Delta table for Glue, which both Athena and Spark can read.
 
-    The columns are shown as Athena shows those of the Delta tables it creates, the partition columns among the
-    partition keys; engines take them from the log. The formats are those that Spark gives its Delta tables: a reader
-    that does not know Delta fails on them, and does not read files that the log has removed.
+    Columns and partition keys are those that Athena gives the Delta tables it creates; engines read them from the log.
+    The formats are those that Spark gives its Delta tables: with them a reader that does not know Delta fails, instead
+    of reading files that the log has removed.
     """
     location = f"s3://{root.authority}{root.path or '/'}"
     columns = {field["name"]: _glue_column(field) for field in schema["fields"]}
@@ -207,31 +219,31 @@ def glue_table_input(
 
 
 def is_delta_in_glue(table: Mapping[str, Any], root: Location) -> bool:
-    """Whether a table, as Glue's ``get_table`` gives it, is a Delta table at this place."""
+    """Whether a table, as Glue's ``get_table`` returns it, is a Delta table at this location."""
     return _of_glue(table).is_delta_at(root)
 
 
 class Registration(NamedTuple):
-    """What registering a table has done."""
+    """The result of registering a table."""
 
-    #: Whether it was registered now; it had been before otherwise.
+    #: False when it was registered before.
     made: bool
     notes: Sequence[str] = ()
 
 
 class _Registered(NamedTuple):
-    #: ``delta``, or what else it is; empty for a view.
+    #: The format in lower case, such as ``delta``; empty for a view.
     provider: str
     location: str
-    #: Whether its files go when it is dropped.
+    #: Whether dropping the table deletes its files.
     is_managed: bool
 
     def is_delta_at(self, root: Location) -> bool:
-        return self.provider == "delta" and _same_place(self.location, root)
+        return self.provider == "delta" and _is_at(self.location, root)
 
 
 _SESSION_NAMES = re.compile(r"[A-Za-z0-9_]+")
-#: What Unity Catalog takes.
+#: The names that Unity Catalog allows.
 _OTHER_NAMES = re.compile(r"[^\x00-\x20./\x7f]+")
 _NOT_THERE = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}
 
@@ -240,15 +252,15 @@ def _given(*names: str | None) -> list[str]:
     return [name for name in names if name is not None]
 
 
-def _same_place(location: str, root: Location) -> bool:
+def _is_at(location: str, root: Location) -> bool:
     try:
-        return parse_location(location).place == root.place
-    except PermanentError:  # no location at all, or one that no table of ours can have
+        return parse_location(location).canonical == root.canonical
+    except PermanentError:  # no location, or one that a converted table cannot have
         return False
 
 
 def _registered(spark: SparkSession, target: Target, root: Location, options: ConversionOptions) -> _Registered | None:
-    """What is registered under a name; None when nothing is."""
+    """The table that is registered under a name; None when there is none."""
     return _glue_table(target, root, options) if target.kind == "glue" else _sql_table(spark, target)
 
 
@@ -259,7 +271,7 @@ def _sql_table(spark: SparkSession, target: Target) -> _Registered | None:
     _check_names(spark, target)
     with spark_call(f"Looking for {target.name}"):
         try:
-            # Asked first, because Spark logs a page for every table that DESCRIBE does not find.
+            # Before DESCRIBE, for which Spark logs a long error if the table does not exist.
             if not spark.catalog.tableExists(name):
                 return None
             rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
@@ -279,7 +291,7 @@ def _sql_table(spark: SparkSession, target: Target) -> _Registered | None:
 
 
 def _check_names(spark: SparkSession, target: Target) -> None:
-    """Refuse names that the catalog would refuse when the log is written already."""
+    """Refuse names that the catalog would refuse later, when the log is already written."""
     with spark_call(f"Looking for {target.name}"):
         catalog = target.catalog or spark.catalog.currentCatalog()
     names, expected = (
@@ -319,7 +331,7 @@ def _create_schema(spark: SparkSession, target: Target, options: ConversionOptio
 
 def _create_in_sql(spark: SparkSession, target: Target, root: Location) -> None:
     with spark_call(f"Registering {target.name} at {root}"):
-        # Columns, partitioning and comment are in the log, and the catalog takes them from there.
+        # The catalog takes columns, partitioning and comment from the log.
         spark.sql(f"CREATE TABLE {target.quoted} USING DELTA LOCATION {sql_literal(str(root))}")
 
 
@@ -341,22 +353,14 @@ def _of_glue(table: Mapping[str, Any]) -> _Registered:
     storage = table.get("StorageDescriptor", {})
     marks = {parameters.get("table_type", ""), parameters.get("spark.sql.sources.provider", "")}
     provider = "delta" if "delta" in {mark.lower() for mark in marks} else table.get("TableType", "a table").lower()
-    # Spark keeps the place of its tables in the SerDe's parameters; the location itself can be a placeholder.
+    # Spark keeps the location of its tables in the SerDe's parameters. The location itself can be a placeholder.
     path = storage.get("SerdeInfo", {}).get("Parameters", {}).get("path") if provider == "delta" else None
-    # Glue itself deletes no files, whatever the type of a table that it drops.
+    # Glue deletes no files when a table is dropped, whatever its type.
     return _Registered(provider, path or storage.get("Location", ""), is_managed=False)
 
 
-def _create_in_glue(
-    target: Target,
-    root: Location,
-    schema: dict[str, Any],
-    partition_columns: Sequence[str],
-    description: str | None,
-    options: ConversionOptions,
-) -> None:
+def _create_in_glue(target: Target, root: Location, table: Any, options: ConversionOptions) -> None:
     client = aws.glue_client(options.region)
-    table: Any = glue_table_input(target, root, schema, partition_columns, description)
     with aws_call(f"Registering {target.name} in Glue at {root}"):
         client.create_table(DatabaseName=target.schema, TableInput=table, **_catalog_id(target))
 
@@ -368,7 +372,7 @@ def _glue_column(field: dict[str, Any]) -> dict[str, str]:
 
 
 def _glue_text(text: str, most_bytes: int) -> str:
-    """A text cut to what Glue takes; the log has all of it."""
+    """A text without control characters, cut to the length that Glue allows. The log has the whole text."""
     printable = "".join(character if character >= " " else " " for character in text)
     return printable.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
 

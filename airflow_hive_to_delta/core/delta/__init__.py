@@ -1,1 +1,1 @@
-"""The Delta log: actions, commits, checkpoints, replay, and the tables it describes."""
+"""The Delta log: its actions, commits and checkpoints, and the state of a table that they make up."""

@@ -1,7 +1,4 @@
-"""The actions of a Delta log, as this package writes them: one line of JSON each (rules 7 to 11, 25).
-
-The first line of every entry of ours is its ``commitInfo``, whose ``txnId`` tells our entry from anybody else's.
-"""
+"""The actions of a Delta log, as this package writes them: one line of JSON each (rules 7 to 11, 25)."""
 
 from __future__ import annotations
 
@@ -21,16 +18,16 @@ try:
     _VERSION = version(DISTRIBUTION)
 except PackageNotFoundError:  # a source tree on the path, as on a cluster that got the package as a zip
     _VERSION = "unknown"
-#: The field of a ``commitInfo`` that holds what only this package asks for.
+#: The field of a ``commitInfo`` for what only this package reads.
 OWN_FIELD = "hiveToDelta"
-#: What the log calls a sync.
+#: The operation of a sync in the log.
 SYNC = "STREAMING UPDATE"
-#: The parameter of an operation that has the time of the list of files that it was made from, in milliseconds since the
-#: epoch, where that was no list of its own: an S3 Inventory report.
+#: The parameter of an operation that was made from a list of files made elsewhere, such as an S3 Inventory report: the
+#: time of the list, in milliseconds since the epoch.
 LISTED_AT = "filesListedAt"
-#: The metric of a sync that has the number of partitions which it left for the next one.
+#: The metric of a sync for the number of partitions that it left to the next one.
 WAITING = "numWaitingPartitions"
-#: Who wrote an entry, as ``DESCRIBE HISTORY`` shows it.
+#: The writer of an entry, as ``DESCRIBE HISTORY`` shows it.
 ENGINE_INFO = f"{DISTRIBUTION}/{_VERSION}"
 
 
@@ -42,14 +39,14 @@ class Metadata:
     partition_columns: list[str]
     configuration: dict[str, str]
     description: str | None
-    #: Minted once, and stays (rule 9).
+    #: Made once, and never changed (rule 9).
     id: str = ""
     name: str | None = None
     created_time: int | None = None
 
 
 def metadata_of(action: Mapping[str, Any]) -> Metadata:
-    """A ``metaData`` action."""
+    """The contents of a ``metaData`` action of any writer."""
     return Metadata(
         schema=json.loads(action["schemaString"]),
         partition_columns=list(action["partitionColumns"]),
@@ -62,7 +59,7 @@ def metadata_of(action: Mapping[str, Any]) -> Metadata:
 
 
 def action_line(action: Mapping[str, Any]) -> str:
-    """One line of an entry. Pure ASCII, so that no reader takes a character inside it for the end of a line."""
+    """An action as one line of an entry. It is ASCII, so that no reader takes a character in it for a line break."""
     return json.dumps(action, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
@@ -79,9 +76,15 @@ def commit_info(
     number_of_bytes: int | None = None,
     run_id: str | None = None,
 ) -> dict[str, Any]:
-    """The ``commitInfo`` of a conversion; the values of its parameters are JSON in strings (rule 7).
+    """The ``commitInfo`` of a conversion. The values of its operation's parameters are JSON in strings (rule 7).
 
-    What only this package asks for is in a field of its own, which readers of Delta pass over.
+    :param collect_stats: whether the files have statistics.
+    :param txn_id: a UUID by which the writer recognises its entry.
+    :param catalog_table: the full name of the Hive table.
+    :param user_metadata: a text of the user's own.
+    :param timestamp: the time of the commit, in milliseconds since the epoch; now when it is not given.
+    :param listed_at: the time of a list of files that was made elsewhere, in milliseconds since the epoch.
+    :param run_id: the run that converts the table.
     """
     parameters = {
         "numFiles": str(number_of_files),
@@ -125,7 +128,13 @@ def sync_commit_info(
     listed_at: int | None = None,
     waiting_partitions: int = 0,
 ) -> dict[str, Any]:
-    """The ``commitInfo`` of a sync; the values of its parameters are JSON in strings (rule 7)."""
+    """The ``commitInfo`` of a sync. The values of its operation's parameters are JSON in strings (rule 7).
+
+    :param app_id: the application of the entry's ``txn``, and ``run_version`` its version.
+    :param in_commit_timestamp: what :func:`~.writable.in_commit_timestamp` returns.
+    :param listed_at: the time of a list of files that was made elsewhere, in milliseconds since the epoch.
+    :param waiting_partitions: how many partitions were left to the next sync.
+    """
     return {
         "commitInfo": {
             **in_commit_timestamp,
@@ -151,7 +160,10 @@ def sync_commit_info(
 
 
 def protocol_action(features: Sequence[str]) -> dict[str, Any]:
-    """The lowest protocol that these features allow: 1/2, 2/5 for column mapping alone, else 3/7 (rules 10, 11, 29)."""
+    """The lowest protocol with these features: 1/2, 2/5 for column mapping alone, else 3/7 (rules 10, 11, 29).
+
+    :raises PermanentError: a conversion does not know one of the features.
+    """
     if unknown := sorted(set(features) - _FEATURES):
         raise PermanentError(
             f"Unknown table features: {', '.join(unknown)}; expected some of {', '.join(sorted(_FEATURES))}"
@@ -165,7 +177,7 @@ def protocol_action(features: Sequence[str]) -> dict[str, Any]:
             "minReaderVersion": 3,
             "minWriterVersion": 7,
             "readerFeatures": sorted(set(features)),
-            # What writer version 2 stood for has to be named one by one from version 7 on.
+            # From version 7 on the features that writer version 2 implies have to be named.
             "writerFeatures": sorted({"appendOnly", "invariants", *features}),
         }
     }
@@ -181,7 +193,10 @@ def metadata_action(
     table_id: str | None = None,
     created_time: int | None = None,
 ) -> dict[str, Any]:
-    """The ``metaData`` of a new table. Its id is minted here, and stays (rules 9 and 25)."""
+    """The ``metaData`` of a table, with a new id if none is given (rules 9 and 25).
+
+    :raises PermanentError: a property needs a table feature that the schema does not show.
+    """
     schema_string = json.dumps(schema, separators=(",", ":"))
     _check_configuration(configuration or {}, schema_string)
     metadata = {
@@ -200,7 +215,7 @@ def metadata_action(
 def changed_metadata_action(
     metadata: Metadata, schema: Mapping[str, Any], partition_columns: Sequence[str], configuration: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The ``metaData`` of a table that is there, with another schema and other properties. All else stays (rule 9)."""
+    """The ``metaData`` of an existing table with another schema and other properties. All else stays (rule 9)."""
     action = metadata_action(
         schema,
         partition_columns,
@@ -214,7 +229,7 @@ def changed_metadata_action(
 
 
 def txn_action(app_id: str, version: int) -> dict[str, Any]:
-    """The ``txn`` by which a run that comes twice is known (rule 8)."""
+    """The ``txn`` by which a run that is repeated is recognised (rule 8)."""
     return {"txn": {"appId": app_id, "version": version, "lastUpdated": _now()}}
 
 
@@ -225,7 +240,12 @@ def add_action(
     modification_time: int | None,
     stats: str | None,
 ) -> dict[str, Any]:
-    """The ``add`` of one file. ``path`` is encoded already; a modification time that nobody knows is written as 0."""
+    """The ``add`` of one file.
+
+    :param path: the URL-encoded path, as :func:`~airflow_hive_to_delta.core.storage.uri.add_path` makes it.
+    :param modification_time: in milliseconds since the epoch; an unknown one is written as 0.
+    :param stats: the statistics as JSON text.
+    """
     add = {
         "path": path,
         "partitionValues": dict(partition_values),
@@ -243,7 +263,11 @@ def remove_action(
     deletion_vector: Mapping[str, Any] | None,
     deletion_timestamp: int,
 ) -> dict[str, Any]:
-    """The ``remove`` of one file. ``path`` is byte for byte that of its add, and so is the deletion vector."""
+    """The ``remove`` of one file.
+
+    :param path: the path of its ``add``, byte for byte. The deletion vector too is that of the ``add``.
+    :param deletion_timestamp: in milliseconds since the epoch.
+    """
     remove: dict[str, Any] = {"path": path, "deletionTimestamp": deletion_timestamp, "dataChange": True}
     if partition_values is not None and size is not None:
         remove |= {"extendedFileMetadata": True, "partitionValues": dict(partition_values), "size": size}
@@ -253,7 +277,7 @@ def remove_action(
 
 
 def features_of(delta_type: Any) -> set[str]:
-    """The features that a schema cannot be read without."""
+    """The table features that readers of this type or schema need."""
     if delta_type == "timestamp_ntz":
         return {"timestampNtz"}
     if not isinstance(delta_type, Mapping):
@@ -267,15 +291,15 @@ def features_of(delta_type: Any) -> set[str]:
 
 
 _FEATURES = {"columnMapping", "timestampNtz", "typeWidening"}
-# Properties of Delta that are settings only. Every other one asks for a table feature, which ALTER TABLE turns on
-# together with the protocol; written here alone it would be a promise that no writer keeps.
+# Properties of Delta that are settings only. Every other one needs a table feature, which ALTER TABLE turns on together
+# with the protocol. Without its feature no writer would obey the property.
 _SETTINGS = re.compile(
     r"delta\.(appendOnly|autoOptimize(\.\w+)?|checkpointInterval|checkpoint\.writeStatsAs(Json|Struct)"
     r"|compatibility\.symlinkFormatManifest\.enabled|dataSkipping(NumIndexedCols|StatsColumns)"
     r"|(deletedFile|log|sample|setTransaction)RetentionDuration|enableExpiredLogCleanup|isolationLevel"
     r"|parquet\.compression\.codec|randomizeFilePrefixes|randomPrefixLength|targetFileSize|tuneFileSizesForRewrites)"
 )
-# Properties that belong to a feature which the fields of the schema show.
+# Properties that need a feature, each with the text by which the schema shows that the table has it.
 _SHOWN_BY_FIELDS = {
     "delta.columnMapping.mode": '"delta.columnMapping.id":',
     "delta.columnMapping.maxColumnId": '"delta.columnMapping.id":',

@@ -1,7 +1,7 @@
-"""The checkpoint of a converted table: the first log entry once more, as Parquet, so that readers need not parse it.
+"""The checkpoint of a converted table: the actions of the first log entry as Parquet, which readers need not parse.
 
-A large table's first entry is hundreds of megabytes of JSON. The checkpoint is made from the committed entry, line by
-line, and can be made again at any time: nothing of it is ever overwritten (rule 39).
+The first entry of a large table is hundreds of megabytes of JSON. The checkpoint is made from the committed entry, line
+by line. It can be made at any time, and an existing one is not overwritten (rule 39).
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_hive_to_delta.core.delta.action_schemas import WRITTEN_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import action_line
 from airflow_hive_to_delta.core.delta.log import commit_path, log_folder
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.storage.log_storage import Storage
@@ -27,9 +29,10 @@ if TYPE_CHECKING:
 def write_checkpoint(storage: Storage, root: Location, version: int) -> None:
     """Write the classic checkpoint of version 0, read it back, and point ``_last_checkpoint`` at it.
 
-    Safe to run again, and beside others that do the same: what is there already is checked and kept.
+    It can be called again, and by several processes at once: a checkpoint that exists already is checked and kept.
 
-    :raises PermanentError: a checkpoint is there that does not hold what the entry holds. Nothing points at it.
+    :raises PermanentError: a checkpoint exists that does not hold what the entry holds. ``_last_checkpoint`` is then
+        not written.
     """
     if version != 0:
         raise PermanentError(
@@ -45,61 +48,13 @@ def write_checkpoint(storage: Storage, root: Location, version: int) -> None:
 
 
 _ROWS_PER_BATCH = 20_000
-_STRINGS = pa.map_(pa.string(), pa.string())
-
-# Every field may be null: each row holds one action, and readers fill in what they do not find.
-_SCHEMA = pa.schema(
-    {
-        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
-        "add": pa.struct(
-            {
-                "path": pa.string(),
-                "partitionValues": _STRINGS,
-                "size": pa.int64(),
-                "modificationTime": pa.int64(),
-                "dataChange": pa.bool_(),
-                "stats": pa.string(),
-                "tags": _STRINGS,
-            }
-        ),
-        "remove": pa.struct(
-            {
-                "path": pa.string(),
-                "deletionTimestamp": pa.int64(),
-                "dataChange": pa.bool_(),
-                "extendedFileMetadata": pa.bool_(),
-                "partitionValues": _STRINGS,
-                "size": pa.int64(),
-            }
-        ),
-        "metaData": pa.struct(
-            {
-                "id": pa.string(),
-                "name": pa.string(),
-                "description": pa.string(),
-                "format": pa.struct({"provider": pa.string(), "options": _STRINGS}),
-                "schemaString": pa.string(),
-                "partitionColumns": pa.list_(pa.string()),
-                "configuration": _STRINGS,
-                "createdTime": pa.int64(),
-            }
-        ),
-        "protocol": pa.struct(
-            {
-                "minReaderVersion": pa.int32(),
-                "minWriterVersion": pa.int32(),
-                "readerFeatures": pa.list_(pa.string()),
-                "writerFeatures": pa.list_(pa.string()),
-            }
-        ),
-    }
-)
+_SCHEMA = arrow_schema(WRITTEN_ACTIONS_SCHEMA)
 _KEPT = {"txn", "add", "metaData", "protocol"}
 _FIELDS = {field.name: {part.name for part in field.type} for field in _SCHEMA}
 
 
 def _actions(storage: Storage, entry: Location) -> Iterator[dict[str, Any]]:
-    """The rows of the checkpoint: every action of the entry but its commitInfo."""
+    """The rows of the checkpoint: every action of the entry except its ``commitInfo``."""
     with storage.open(entry) as lines:
         for line in lines:
             if not line.strip():
@@ -107,7 +62,7 @@ def _actions(storage: Storage, entry: Location) -> Iterator[dict[str, Any]]:
             ((kind, action),) = json.loads(line).items()
             if kind == "commitInfo":
                 continue
-            # Left out of the checkpoint, it would be lost to every reader that starts there.
+            # Readers that start at the checkpoint would not see what it leaves out.
             if kind not in _KEPT or not action.keys() <= _FIELDS[kind]:
                 unknown = kind if kind not in _KEPT else sorted(action.keys() - _FIELDS[kind])
                 raise PermanentError(f"{entry} holds {unknown}, which this package's checkpoints have no place for")
@@ -126,7 +81,7 @@ def _row(kind: str, action: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_parquet(actions: Iterator[dict[str, Any]], file: BinaryIO) -> tuple[int, int]:
-    """Write the actions in batches; how many rows and how many of them adds."""
+    """Write the actions in batches. Returns how many rows there are, and how many of them are adds."""
     rows = adds = 0
     with pq.ParquetWriter(file, _SCHEMA, compression="snappy") as writer:
         batch: list[dict[str, Any]] = []
@@ -143,7 +98,10 @@ def _write_parquet(actions: Iterator[dict[str, Any]], file: BinaryIO) -> tuple[i
 
 
 def _check(storage: Storage, path: Location, rows: int, adds: int) -> int:
-    """Read a checkpoint back from the storage, page by page, and return its size. Readers cannot do without it."""
+    """Read a checkpoint back from the storage and return its size.
+
+    :raises PermanentError: it cannot be read, or has other numbers of rows and adds.
+    """
     with tempfile.TemporaryFile() as copy, storage.open(path) as stored:
         while chunk := stored.read(1024 * 1024):
             copy.write(chunk)

@@ -1,4 +1,4 @@
-"""Where the deletion vectors of a table lie: files that Delta writes among the data files, and that are none."""
+"""The files of a table's deletion vectors, which Delta writes among the data files."""
 
 from __future__ import annotations
 
@@ -16,20 +16,25 @@ if TYPE_CHECKING:
 
 
 def vector_files(snapshot: Snapshot) -> Iterator[Location]:
-    """Every file of deletion vectors that the log names, in its state or in the entries that are left."""
+    """Every file with deletion vectors that the log names, in its state or in an entry that still exists."""
     state = snapshot.files.select("deletion_vector").unionByName(snapshot.removed.select("deletion_vector"))
     named = state.select("deletion_vector.*")
     if snapshot.segment.times:
-        entries = snapshot.entries(sorted(snapshot.segment.times))
+        actions = snapshot.read_commits(sorted(snapshot.segment.times))
         for action in ("add", "remove"):
-            named = named.unionByName(entries.select(f"{action}.deletionVector.*"))
+            named = named.unionByName(actions.select(f"{action}.deletionVector.*"))
     files = named.where("storageType IN ('u', 'p')").select("storageType", "pathOrInlineDv").distinct()
     for row in files.toLocalIterator():
         yield vector_file(snapshot.root, row.storageType, row.pathOrInlineDv)
 
 
 def vector_file(root: Location, storage_type: str, path: str) -> Location:
-    """The file that a descriptor names: by a UUID under the root (``u``), or by its whole path (``p``)."""
+    """The file that the descriptor of a deletion vector names.
+
+    :param storage_type: ``u`` for a UUID that names a file under the root, ``p`` for an absolute path.
+    :param path: the UUID in base 85, after the name of a folder if it lies in one; or the path.
+    :raises PermanentError: the UUID is malformed.
+    """
     if storage_type == "p":
         return parse_location(unquote(path), "path of a deletion vector")
     try:
@@ -42,7 +47,7 @@ def vector_file(root: Location, storage_type: str, path: str) -> Location:
     return folder.child(f"deletion_vector_{name}.bin")
 
 
-#: Delta writes base 85 in the letters of ZeroMQ, Python in those of Git.
+#: Delta writes base 85 in the alphabet of ZeroMQ, Python in that of Git.
 _Z85_TO_B85 = str.maketrans(
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
     "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",

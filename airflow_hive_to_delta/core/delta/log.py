@@ -1,7 +1,7 @@
-"""The Delta log of a converted table: its actions, its entries, and how an entry is committed (rules 1 to 10).
+"""The Delta log of a converted table: making its first entry, committing entries, and its state (rules 1 to 10).
 
-An entry is a file of lines, each one action in JSON. The first line of every entry of ours is its ``commitInfo``,
-whose ``txnId`` tells our entry from anybody else's.
+An entry is a file with one action in JSON on each line. The first line of every entry that this package writes is a
+``commitInfo``, by whose ``txnId`` a writer recognises its own entry.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ParquetFileInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.schema.partition_values import is_partition_type, normalise, values_from_path
+from airflow_hive_to_delta.core.schema.partition_values import is_partition_type, stored_values
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, add_path, parse_location
 
 if TYPE_CHECKING:
@@ -57,20 +57,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LogState:
-    """What a table's ``_delta_log`` holds before anything is done to it."""
+    """What is known of a table from its ``_delta_log``, without reading its files."""
 
     exists: bool
     #: The latest version; None when there is no log.
     version: int | None = None
-    #: Version 0 is a conversion by this package.
+    #: Whether version 0 is a conversion by this package. The fields below are known only then.
     ours: bool = False
     has_checkpoint: bool = False
-    #: The table that was converted and how many files it had, where version 0 is ours and says so.
+    #: The table that was converted, and how many files it had.
     catalog_table: str | None = None
     file_count: int | None = None
-    #: The text of the user's own that version 0 carries, where it is ours.
+    #: The ``userMetadata`` of version 0.
     user_metadata: str | None = None
-    #: The bytes of its files, and the run that converted it, where version 0 is ours and says so.
+    #: The bytes of its files, and the run that converted it; None where an older version of this package did.
     byte_count: int | None = None
     run_id: str | None = None
 
@@ -82,20 +82,21 @@ def build_add_action(
     stats: str | None = None,
     timezone: str = "UTC",
 ) -> dict[str, Any]:
-    """The ``add`` of one file as it was listed.
+    """The ``add`` action of one file.
 
+    :param file_info: the file as it was listed.
+    :param table_location: the table's root.
     :param partition_types: Delta type of each partition column, in order. None: the values given are strings.
     :param stats: the file's statistics as a JSON string (rule 31).
     :param timezone: the zone of ``timestamp`` partition values that name none.
+    :raises PartitionError: the partition values do not fit the partition columns.
     """
     root = parse_location(table_location, "table location")
     file = parse_location(file_info.path, "file path")
-    values: Mapping[str, str | None] | None = file_info.partition_values
-    types = dict.fromkeys(values or (), "string") if partition_types is None else partition_types
-    if values is None:
-        folders = root.relative(file) if root.holds(file) else file.path
-        values = values_from_path(file_info.path, folders, list(types)) if types else {}
-    stored = normalise(values, types, timezone, file_info.path)
+    given = file_info.partition_values
+    types = dict.fromkeys(given or (), "string") if partition_types is None else partition_types
+    below = root.relative(file) if root.holds(file) else file.path
+    stored = stored_values(given, below, types, timezone, file_info.path)
     return add_action(add_path(file, root), stored, file_info.size, file_info.modification_time, stats)
 
 
@@ -109,19 +110,25 @@ def generate_delta_log(
     configuration: Mapping[str, str] | None = None,
     description: str | None = None,
 ) -> str:
-    """The first log entry of a table over these files, without statistics. Empty files are left out (rule 41).
+    """The first log entry of a table with these files, without statistics. Empty files are left out (rule 41).
 
     :param schema: the Delta schema, with the partition columns.
-    :param features: table features beyond those that the schema itself shows to be needed.
+    :param partition_columns: the names of the partition columns, in order.
+    :param table_location: the table's root.
+    :param features: table features, in addition to those that the schema needs.
+    :param configuration: the table's properties.
+    :param description: the table's comment.
+    :returns: the text of the entry, for :func:`write_delta_log`.
+    :raises PermanentError: a file is listed twice, or a property needs a feature that is not given.
     """
     types = _partition_types(schema, partition_columns)
-    seen: set[tuple[str, str, str]] = set()
+    seen: set[Location] = set()
     adds = []
     for file in files:
-        place = parse_location(file.path, "file path").place
-        if place in seen:
+        location = parse_location(file.path, "file path").canonical
+        if location in seen:
             raise PermanentError(f"The file {file.path} is listed twice; a log entry holds a path once (rule 4)")
-        seen.add(place)
+        seen.add(location)
         if file.size:
             adds.append(build_add_action(file, table_location, types))
     info = commit_info(
@@ -136,9 +143,13 @@ def generate_delta_log(
 
 
 def write_delta_log(delta_log_content: str, table_location: str, region: str | None = None) -> str:
-    """Commit version 0 of a table, and return the entry's path. Raises when the table is a Delta table already.
+    """Commit version 0 of a table.
 
-    :param delta_log_content: as :func:`generate_delta_log` writes it.
+    :param delta_log_content: the text that :func:`generate_delta_log` returns.
+    :param table_location: the table's root.
+    :param region: the region to ask for the bucket's own.
+    :returns: the path of the entry.
+    :raises PermanentError: the table is a Delta table already, or the content would make a broken one.
     """
     from airflow_hive_to_delta.core.storage.log_storage import storage_for
 
@@ -159,29 +170,30 @@ def write_delta_log(delta_log_content: str, table_location: str, region: str | N
 def commit(
     storage: Storage, root: Location, version: int, entry: BinaryIO, txn_id: str, *, previous: str | None = None
 ) -> bool:
-    """Write an entry, and say whether it is the one that is there: False means that another writer was faster.
+    """Commit an entry of a log, if its version does not exist yet.
 
-    An entry above version 0 is written only onto the entry before it, and none while the table is rolled back (rule
-    56). That is looked at right before the entry is put, and once more afterwards. Between the two a rollback can still
-    begin: it looks for new entries before it ends, and then fails too. Only a process that is held up between look and
-    put until after the end of a rollback leaves an entry that nobody can read. Then this function and, from then on,
-    :func:`log_state` fail with what to do.
+    An entry above version 0 needs the entry before it, and no entry is written while the table is rolled back (rule
+    56). Both are checked right before the entry is put, and again afterwards. A rollback that begins in between looks
+    for new entries before it ends, and fails if it finds one. If this process is suspended between check and put until
+    the rollback has ended, it leaves an entry that belongs to no table. This function then fails, and so does
+    :func:`log_state` from then on; their messages say what to do.
 
     :param entry: a seekable local file whose first line is a ``commitInfo`` with ``txn_id``.
     :param previous: the ``txnId`` of the entry before it, where it is known: the table may have been rolled back and
         converted again since it was read.
-    :raises TransientError: it cannot be told; running the whole conversion again finds out.
+    :returns: False when another writer has committed the version.
+    :raises TransientError: it is not known whether the entry was written. Running the conversion again finds out.
     """
     _refuse_other_log_stores(storage, root, version)
     path = commit_path(root, version)
-    _check_onto(storage, root, version, previous, written=False)
+    _check_previous(storage, root, version, previous, written=False)
     lost = None
     try:
         storage.put_if_absent(path, entry)
     except TransientError as error:
         lost = error
-    # Whatever the answer was, what is there now decides: a refused request can be the repetition of one that had
-    # landed (rule 2), and a writer without conditional writes can have overwritten what had landed (rule 5).
+    # The entry that exists now decides, whatever the answer was. A request can be refused because it repeats one that
+    # had succeeded (rule 2), and a writer without conditional writes can have overwritten the entry (rule 5).
     try:
         found = commit_info_of(storage, path)
         size = storage.size(path)
@@ -196,23 +208,26 @@ def commit(
             f"{path} has {size} bytes, expected {expected}: the storage does not hold what was written. Look at the "
             "entry before anything else writes to this table"
         )
-    _check_onto(storage, root, version, previous, written=True)
+    _check_previous(storage, root, version, previous, written=True)
     return True
 
 
 def latest_version(storage: Storage, root: Location) -> int:
-    """The latest version that a table's log names; -1 when there is no log."""
+    """The latest version in a table's log; -1 when there is no log."""
     return log_files(storage.list_names(log_folder(root))).latest
 
 
 def log_state(storage: Storage, root: Location) -> LogState:
-    """Look at a table's log. A folder without a commit or a checkpoint, or with temporary files only, is no log.
+    """The state of the log at a table's root. A folder without an entry or a checkpoint is not a log.
 
-    :raises MissingError: the log is broken: entries are there, and nobody can put the latest version together.
+    :raises MissingError: the log is broken: it has entries, but its latest version cannot be put together from them.
+    :raises PermanentError: a rollback of the table was begun and has not finished.
+    :raises UnsupportedTableError: a catalog decides about the commits of the table.
     """
     refuse_catalog_managed(storage, root)
     names = storage.list_names(log_folder(root))
-    refuse_half_rolled_back(storage, root, names)
+    if names:
+        refuse_half_rolled_back(storage, root)
     files = log_files(names)
     if not files.names:
         return LogState(exists=False)
@@ -235,7 +250,10 @@ def log_state(storage: Storage, root: Location) -> LogState:
 
 
 def read_metadata(storage: Storage, root: Location) -> Metadata:
-    """The latest ``metaData`` in the entries of a log."""
+    """The latest ``metaData`` in the entries of a log. Checkpoints are not read.
+
+    :raises MissingError: none of the entries that are left has one.
+    """
     names = storage.list_names(log_folder(root))
     for name in sorted((name for name in names if COMMIT.fullmatch(name)), reverse=True):
         with storage.open(log_folder(root).child(name)) as lines:
@@ -257,7 +275,7 @@ def _partition_types(schema: Mapping[str, Any], partition_columns: Sequence[str]
 
 
 def _check_first_entry(content: str, root: Location) -> str:
-    """Refuse content that would make a broken table, and return its transaction's id (rules 1, 4 and 7)."""
+    """The ``txnId`` of the content of an entry, which is refused if it would make a broken table (rules 1, 4, 7)."""
     try:
         actions = [json.loads(line) for line in content.split("\n") if line]
         kinds = Counter(kind for action in actions for kind in action)
@@ -279,7 +297,7 @@ def _check_first_entry(content: str, root: Location) -> str:
 
 
 def _refuse_other_log_stores(storage: Storage, root: Location, version: int) -> None:
-    """Refuse to commit where a put-if-absent is not what decides who wins (rule 6)."""
+    """Refuse to commit to a table whose other writers do not rely on put-if-absent (rule 6)."""
     refuse_catalog_managed(storage, root)
     if version > 0 and storage.list_names(log_folder(root).child(".tmp")):
         raise UnsupportedTableError(
@@ -288,8 +306,11 @@ def _refuse_other_log_stores(storage: Storage, root: Location, version: int) -> 
         )
 
 
-def _check_onto(storage: Storage, root: Location, version: int, previous: str | None, *, written: bool) -> None:
-    """Raise when an entry of this version, which is to be written or was, has nothing to stand on (rule 56)."""
+def _check_previous(storage: Storage, root: Location, version: int, previous: str | None, *, written: bool) -> None:
+    """Raise when the entry before this version is missing or another one, or a rollback was begun (rule 56).
+
+    :param written: whether the entry of this version was written already, for the message.
+    """
     outcome = f"Version {version} of {root} was {'' if written else 'not '}written"
     if is_rollback_begun(storage, root):
         raise PermanentError(
@@ -302,7 +323,7 @@ def _check_onto(storage: Storage, root: Location, version: int, previous: str | 
         found = commit_info_of(storage, commit_path(root, version - 1)).get("txnId")
     except MissingError as error:
         files = log_files(storage.list_names(log_folder(root)))
-        # Delta's clean-up leaves the entry of a checkpoint; that of another writer may not.
+        # Delta's clean-up keeps the entry of a checkpoint; other writers may delete it.
         if version - 1 in files.checkpoints:
             return
         refuse_broken(storage, root, files)

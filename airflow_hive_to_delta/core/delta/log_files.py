@@ -1,4 +1,4 @@
-"""What lies in a table's ``_delta_log``: where, under which names, and whether the files make up a table."""
+"""The files in a table's ``_delta_log``: their names, and whether they make up a table."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from airflow_hive_to_delta.core.storage.uri import Location
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.storage.log_storage import Storage
 
-#: The record that a rollback leaves first of all, and removes last.
+#: The record that a rollback writes before anything else, and removes at its end.
 ROLLBACK = "rollback.json"
-#: Where logs lie that were rolled back. Hidden from Hive, Spark, Delta and every listing of this package.
+#: The folder of logs that were rolled back. Hive, Spark, Delta and every listing of this package ignore it.
 ROLLED_BACK = "_delta_log_rolled_back"
 
 
 def log_folder(root: Location) -> Location:
+    """The ``_delta_log`` of the table at a root."""
     return root.child("_delta_log")
 
 
 def records_folder(root: Location) -> Location:
-    """Where this package keeps what the log itself has no place for: see :mod:`records`."""
+    """The folder in which this package keeps what the log itself cannot hold: see :mod:`records`."""
     return log_folder(root).child(_RECORDS)
 
 
 def commit_path(root: Location, version: int) -> Location:
+    """The log entry of a version."""
     return log_folder(root).child(f"{version:020d}.json")
 
 
@@ -40,9 +42,9 @@ class LogFiles:
 
     #: Versions of the entries.
     commits: frozenset[int]
-    #: The files of the checkpoint of each version that has a whole one.
+    #: The files of the checkpoint of each version that has a complete one.
     checkpoints: dict[int, tuple[str, ...]]
-    #: The names of all of them, and of checkpoints that are not whole.
+    #: The names of all of them, and of checkpoints that are not complete.
     names: tuple[str, ...]
 
     @property
@@ -51,10 +53,10 @@ class LogFiles:
         return max([*self.commits, *self.checkpoints], default=-1)
 
     def checkpoint_for(self, version: int, before: int | None = None) -> int | None:
-        """The newest checkpoint from which a version can be put together; None: from entry 0 on.
+        """The version of the latest checkpoint to read a version from; None when it is read from entry 0 on.
 
-        :param before: take only checkpoints of versions before this one.
-        :raises MissingError: what is there does not make up this version.
+        :param before: use only checkpoints of versions before this one.
+        :raises MissingError: an entry is missing that the version needs.
         """
         most = version if before is None else min(version, before - 1)
         for start in sorted((found for found in self.checkpoints if found <= most), reverse=True):
@@ -85,7 +87,10 @@ def log_files(names: Iterable[str]) -> LogFiles:
 
 
 def refuse_broken(storage: Storage, root: Location, files: LogFiles) -> None:
-    """Refuse a log that has files of which nobody can put its latest version together."""
+    """Refuse a log whose latest version cannot be put together from its files. A log without any file is not refused.
+
+    :raises MissingError: the message names what is missing, and what to do.
+    """
     if not files.names:
         return
     try:
@@ -104,7 +109,7 @@ def refuse_broken(storage: Storage, root: Location, files: LogFiles) -> None:
 
 
 def removal_of(storage: Storage, root: Location, files: LogFiles) -> str:
-    """What a person has to do to take these files out of a log, in the words of an error."""
+    """The sentence in a message that says how to take these files out of a log."""
     move = f"move {', '.join(files.names)} out of {log_folder(root)}"
     foreign = []
     for version in sorted(files.commits):
@@ -121,7 +126,7 @@ def removal_of(storage: Storage, root: Location, files: LogFiles) -> str:
 
 
 def commit_info_of(storage: Storage, path: Location) -> dict[str, Any]:
-    """The ``commitInfo`` that an entry begins with; empty when it begins with anything else."""
+    """The ``commitInfo`` at the beginning of an entry; empty when the entry begins with another action."""
     with storage.open(path) as lines:
         line = lines.readline(_FIRST_LINE_LIMIT)
     try:
@@ -132,16 +137,17 @@ def commit_info_of(storage: Storage, path: Location) -> dict[str, Any]:
 
 
 def is_ours(info: dict[str, Any]) -> bool:
-    """Whether this package wrote the entry of a ``commitInfo``: a conversion or a sync."""
+    """Whether an entry with this ``commitInfo`` was written by this package, in a conversion or a sync."""
     return str(info.get("engineInfo", "")).startswith(f"{DISTRIBUTION}/")
 
 
 def is_rollback_begun(storage: Storage, root: Location) -> bool:
-    """Whether a rollback was begun and has not ended."""
+    """Whether a rollback of the table was begun and has not finished."""
     return is_there(storage, records_folder(root).child(ROLLBACK))
 
 
 def is_there(storage: Storage, path: Location) -> bool:
+    """Whether a file exists."""
     try:
         storage.size(path)
     except MissingError:
@@ -149,9 +155,9 @@ def is_there(storage: Storage, path: Location) -> bool:
     return True
 
 
-def refuse_half_rolled_back(storage: Storage, root: Location, names: Sequence[str]) -> None:
-    """Refuse a table whose rollback was begun and not finished. ``names`` are those in its log's folder."""
-    if f"{_RECORDS}/" in names and ROLLBACK in storage.list_names(records_folder(root)):
+def refuse_half_rolled_back(storage: Storage, root: Location) -> None:
+    """Refuse a table whose rollback was begun and has not finished."""
+    if is_rollback_begun(storage, root):
         raise PermanentError(
             f"A rollback of {root} was begun and did not finish, so its log may not be whole. Call rollback_table "
             "again, which finishes it"
@@ -159,6 +165,7 @@ def refuse_half_rolled_back(storage: Storage, root: Location, names: Sequence[st
 
 
 def refuse_catalog_managed(storage: Storage, root: Location) -> None:
+    """Refuse a table whose commits a catalog decides about."""
     # Delta's Spark writer makes the folder for every table; only a catalog-managed one has entries in it.
     if storage.list_names(log_folder(root).child("_staged_commits")):
         raise UnsupportedTableError(
@@ -168,7 +175,7 @@ def refuse_catalog_managed(storage: Storage, root: Location) -> None:
 
 
 def some(words: Sequence[object], most: int = 5) -> str:
-    """A list for a message: the first few, and how many more."""
+    """The first few of a list, and how many more there are, for a message."""
     return ", ".join(map(str, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
@@ -178,5 +185,5 @@ _CHECKPOINT = re.compile(
     r"(\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<id>[0-9a-fA-F-]{32,36}))?\.(?P<kind>parquet|json)"
 )
 _RECORDS = "_hive_to_delta"
-#: Far more than a commitInfo takes; the first line of somebody else's entry can be anything.
+#: Far more than a commitInfo needs. The first line of an entry of another writer can have any length.
 _FIRST_LINE_LIMIT = 4 * 1024 * 1024

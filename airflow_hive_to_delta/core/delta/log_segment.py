@@ -1,4 +1,4 @@
-"""Which files of a log make up one version of its table."""
+"""The files of a log that make up one version of its table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LogSegment:
-    """The files of the log that make up one version: a checkpoint, if there is one, and the entries after it."""
+    """The files that make up one version: a checkpoint, if there is one, and the entries after it."""
 
     root: Location
     version: int
@@ -38,17 +38,20 @@ class LogSegment:
 def log_segment(
     storage: Storage, root: Location, version: int | None = None, *, before_checkpoint: int | None = None
 ) -> LogSegment:
-    """Which files of the log make up a version; the latest when none is given.
+    """The files of a log that make up a version of its table.
 
-    :param before_checkpoint: make do with checkpoints of versions before this one, whose own cannot be read.
-    :raises MissingError: there is no log, or the version cannot be put together from what is left of it.
+    :param version: the latest version when none is given.
+    :param before_checkpoint: use only checkpoints of versions before this one, whose own cannot be read.
+    :raises MissingError: there is no log, or the version cannot be put together from the files that are left.
+    :raises PermanentError: a rollback of the table was begun and has not finished.
+    :raises UnsupportedTableError: a catalog decides about the commits of the table.
     """
     refuse_catalog_managed(storage, root)
-    refuse_half_rolled_back(storage, root, storage.list_names(log_folder(root)))
-    entries = storage.entries(log_folder(root))
-    times = {int(entry.name[:20]): entry.modified for entry in entries if COMMIT.fullmatch(entry.name)}
-    # As Delta does, which passes over a checkpoint whose writer has got no further than to make its file.
-    files = log_files(entry.name for entry in entries if entry.size or COMMIT.fullmatch(entry.name))
+    refuse_half_rolled_back(storage, root)
+    found = storage.list_files(log_folder(root))
+    times = {int(file.name[:20]): file.modified for file in found if COMMIT.fullmatch(file.name)}
+    # An empty checkpoint is one whose writer has not written it yet. Delta ignores it too.
+    files = log_files(file.name for file in found if file.size or COMMIT.fullmatch(file.name))
     if not files.names:
         raise MissingError(f"{root} holds no Delta log. Convert the table first")
     wanted = files.latest if version is None else version

@@ -1,4 +1,4 @@
-"""What a Delta table asks of its readers and writers, and whether this package can read it at all."""
+"""The protocol of a Delta table: the features that it demands, and whether this package can read the table."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from airflow_hive_to_delta.core.errors import UnsupportedTableError
 
-#: Reader features with which the log says the same of files as without them, or whose actions the replay knows. Not
-#: among them: catalogManaged (entries are elsewhere), redirectReaderWriter (so is the table), and types of columns that
-#: this package has never compared.
+#: Reader features that do not change what the log says of files, or whose actions the replay knows. Not among them are
+#: catalogManaged (the entries are elsewhere), redirectReaderWriter (the table is elsewhere), and features with types of
+#: columns that this package has never compared.
 _READ = frozenset(
     {
         *("columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint"),
@@ -22,7 +22,7 @@ _MOST_READER_VERSION = 3
 
 @dataclass(frozen=True)
 class Protocol:
-    """What the table asks of its readers and writers."""
+    """The versions and features that a table demands of its readers and writers."""
 
     reader: int
     writer: int
@@ -31,6 +31,7 @@ class Protocol:
 
     @classmethod
     def of(cls, action: Mapping[str, Any]) -> Protocol:
+        """The contents of a ``protocol`` action."""
         return cls(
             action["minReaderVersion"],
             action["minWriterVersion"],
@@ -40,7 +41,11 @@ class Protocol:
 
 
 def check_readable(protocol: Protocol, table: str) -> None:
-    """Refuse a table that asks for more of its readers than this package knows, as Delta does."""
+    """Refuse a table with a reader version or feature that this package does not know.
+
+    :param table: the table and its version, for the message.
+    :raises UnsupportedTableError: the message names the version or the features.
+    """
     if protocol.reader > _MOST_READER_VERSION:
         raise UnsupportedTableError(
             f"{table} asks for reader version {protocol.reader}, expected at most {_MOST_READER_VERSION}: this package "

@@ -1,4 +1,4 @@
-"""Which folders are the root of a Delta table: one request for each folder, many at a time."""
+"""Finding out which folders are the root of a Delta table, with one request for each folder."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
     from airflow_hive_to_delta.core.options import ConversionOptions
 
-#: Folders asked for side by side.
+#: Folders that are looked at in parallel.
 _WORKERS = 32
-#: Folders whose answers are waited for together.
+#: Folders that are queued at a time.
 _FOLDERS_PER_BATCH = 1_000
 
 
 def folders_above(files: Iterable[Location]) -> list[Location]:
-    """Every folder that one of these files lies in, at any depth, each once; the root of a bucket is one too."""
-    found: dict[tuple[str, str, str], Location] = {}
+    """Every folder above these files, up to the root of their storage, each once."""
+    found: dict[Location, Location] = {}
     for file in files:
         folder = file
         while folder.path:
             folder = folder.parent
-            if folder.place in found:
+            if folder.canonical in found:
                 break
-            found[folder.place] = folder
+            found[folder.canonical] = folder
     return list(found.values())
 
 
@@ -43,10 +43,10 @@ def delta_roots(
     *,
     may_be_unknown: Callable[[Location], bool] = lambda _: False,
 ) -> Iterator[Location]:
-    """Those of the folders that hold a Delta log.
+    """The folders among these that hold a Delta log.
 
-    :param may_be_unknown: folders that are passed over when they cannot be listed, for want of rights for example.
-    :raises AccessDeniedError: another folder may not be listed: denied is not absent (rule 54).
+    :param may_be_unknown: says of a folder that cannot be listed, for want of rights for example, whether to ignore it.
+    :raises AccessDeniedError: another folder may not be listed, so that a log in it would not be seen (rule 54).
     """
 
     def is_root(folder: Location) -> bool:

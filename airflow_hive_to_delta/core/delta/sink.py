@@ -1,4 +1,4 @@
-"""The writable end of a converted table for Structured Streaming: micro-batches, each written exactly once."""
+"""A sink of Structured Streaming that writes each micro-batch to a Delta table exactly once."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ COMPLETE = "complete"
 
 
 class DeltaSink:
-    """Writes micro-batches to a Delta table, each of them once, however often it is tried.
+    """Writes micro-batches to a Delta table, each of them once, even if it is tried several times.
 
-    A sink is what ``foreachBatch`` takes, and can be called from a function of your own::
+    A sink can be given to ``foreachBatch``, or called in a function that is::
 
-        stream.writeStream.foreachBatch(DeltaSink(path)).option("checkpointLocation", place).start()
+        stream.writeStream.foreachBatch(DeltaSink(path)).option("checkpointLocation", checkpoint).start()
         stream.writeStream.foreachBatch(lambda data, batch_id: sink.add_batch(batch_id, data.dropDuplicates()))
 
-    What tells a batch from others is the id of its streaming query, which the query's checkpoint keeps, and its number.
-    Both go into the commit (Delta's ``txnAppId`` and ``txnVersion``, rule 8), and a batch that the table has already is
-    passed over. They are what ``writeStream.format("delta")`` writes too: a query can go on with a sink where it
-    stopped without one, on the same checkpoint.
+    A batch is identified by its number and the id of its streaming query, which the query's checkpoint keeps. Both are
+    written into the commit (Delta's ``txnAppId`` and ``txnVersion``, rule 8), and a batch that the table has already is
+    skipped. ``writeStream.format("delta")`` writes them too, so a query that was stopped can continue with a sink on
+    the same checkpoint.
 
-    A table that is not there is made by the first batch, in an empty folder only: a Hive table is converted first.
+    The first batch makes the table if it does not exist, in an empty folder only. A Hive table must be converted first.
     """
 
-    #: Files of the commit that the last batch made: ``numAddedFiles`` and ``numRemovedFiles``. Zeros when the batch was
-    #: passed over. Over Spark Connect a batch is written on the server, and a client's sink does not hear of it.
+    #: The numbers of files in the commit of the last batch: ``numAddedFiles`` and ``numRemovedFiles``. Zeros when the
+    #: batch was skipped. Over Spark Connect batches are written on the server, and these are not updated on the client.
     metrics: dict[str, int]
 
     def __init__(
@@ -54,16 +54,18 @@ class DeltaSink:
         output_mode: str = APPEND,
         options: Mapping[str, str | bool] | None = None,
     ) -> None:
-        """Nothing is read or written yet.
+        """Make a sink. Nothing is read or written before the first batch.
 
         :param path: the table's root.
-        :param partition_columns: of a new table, in order. An existing one must have the same; none given: it has its
-            own.
-        :param output_mode: ``append`` adds the rows of a batch, ``complete`` puts them in the place of all others.
-        :param options: as Delta has them, in any case. ``mergeSchema``: new columns of a batch become the table's.
-            ``overwriteSchema``, with ``complete`` only: the batch's columns and ``partition_columns`` replace the
-            table's. ``txnAppId``: instead of the query's id; needed over Spark Connect, which does not tell it. It
-            belongs to one checkpoint: with a new one, batches are numbered from 0 again and would be passed over.
+        :param partition_columns: the partition columns of a new table, in order. An existing table must have the same
+            ones, unless none are given.
+        :param output_mode: ``append`` adds the rows of a batch, ``complete`` replaces all rows by them.
+        :param options: options of Delta, whose names may have any case. With ``mergeSchema`` the table gets the new
+            columns of a batch. With ``overwriteSchema``, in the mode ``complete`` only, the columns of the batch and
+            ``partition_columns`` replace the table's. ``txnAppId`` replaces the query's id, and is needed
+            over Spark Connect, which does not give the id. It belongs to one checkpoint: with a new checkpoint batches
+            are numbered from 0 again, and would be skipped.
+        :raises PermanentError: an argument is not one of these.
         """
         self._path = path
         self._root = parse_location(path, "The path of a DeltaSink")
@@ -82,21 +84,24 @@ class DeltaSink:
                 "The option overwriteSchema needs the output mode complete, found append: rows that stay need their "
                 "columns. Use mergeSchema to add columns"
             )
-        #: The latest version of the table when the last batch was through.
+        #: The latest version of the table after the last batch.
         self._version: int | None = None
         self.metrics = _metrics(Counter())
 
     def __call__(self, data: DataFrame, batch_id: int) -> None:
-        """What ``foreachBatch`` calls."""
+        """Write a batch; ``foreachBatch`` calls this."""
         self.add_batch(batch_id, data)
 
     def __repr__(self) -> str:
         return f"DeltaSink[{self._path}]"
 
     def add_batch(self, batch_id: int, data: DataFrame) -> None:
-        """Write a batch, unless the table has it or a later one of the same query already.
+        """Write a batch, unless the table already has it or a later one of the same query.
 
         The batch may read the table that it is written to.
+
+        :raises SchemaError: the columns of the batch do not fit the table's.
+        :raises PermanentError: the query's id is not known, or the table cannot take the batch.
         """
         self.metrics = _metrics(Counter())
         spark = data.sparkSession
@@ -108,22 +113,22 @@ class DeltaSink:
                 "options={'txnAppId': a name that stays the same when the query is started again}"
             )
         storage = storage_for(self._root, spark, ConversionOptions())
-        # After a batch that failed, wherever it did, the next one looks afresh: it may have been written.
+        # After a failed batch the version is not known any more: the batch may have been written.
         known, self._version = self._version, None
         if known is None or not is_there(storage, commit_path(self._root, known)):
-            # The first batch, or the table is not the one it was: rolled back, dropped, made anew.
+            # This is the first batch, or the table was rolled back, dropped or made again meanwhile.
             known = self._find_table(storage, data)
         self._write(batch_id, data, str(app_id))
         files = self._written_since(storage, known, str(app_id), batch_id)
         if files is not None:
             self.metrics = _metrics(files)
             return
-        # Passed over, and so not computed; but a query with state goes on only when the state of each batch was.
+        # The batch was skipped, so nothing has computed it. A query with state needs the state of every batch.
         with spark_call(f"Computing batch {batch_id}, which {self} has already"):
             data.write.format("noop").mode("overwrite").save()
 
     def _written_since(self, storage: Storage, known: int, app_id: str, batch_id: int) -> Counter[str] | None:
-        """The actions of the entry that the batch made after a known version; None when it made none."""
+        """The numbers of actions in the entry of the batch, after a known version; None when there is no such entry."""
         newest = known
         while is_there(storage, commit_path(self._root, newest + 1)):
             newest += 1
@@ -133,7 +138,7 @@ class DeltaSink:
         return next((actions for actions in found if actions is not None), None)
 
     def _find_table(self, storage: Storage, data: DataFrame) -> int:
-        """The table's latest version; a new table's first."""
+        """The latest version of the table, which is made if it does not exist."""
         version = log_state(storage, self._root).version
         if version is None:
             self._create_table(storage, data)
@@ -153,7 +158,7 @@ class DeltaSink:
                 f"{self._root} is no Delta table, but is not empty: it holds {', '.join(sorted(names)[:3])}. Convert "
                 "the table that is there before streaming into it, or choose another path"
             )
-        # Without rows, so that the files of a first batch that fails are never taken for those of a Hive table.
+        # Without rows: files of a first batch that fails would look like those of a Hive table.
         with spark_call(f"Making the table of {self}"):
             writer = data.limit(0).write.format("delta").mode(APPEND)
             writer.partitionBy(*self._partition_columns).save(str(self._root))
@@ -171,7 +176,7 @@ class DeltaSink:
                 if condition not in (_NEW_COLUMNS, _OTHER_TYPES):
                     raise
                 new, other = self._misfits(data)
-                # Types that Delta would cast by itself differ too, and are not why it refuses new columns.
+                # Other types alone do not make Delta refuse new columns: some it casts by itself.
                 if new and condition == _NEW_COLUMNS:
                     raise SchemaError(
                         f"{doing}: the table has not these columns of the batch: {', '.join(new)}. Pass "
@@ -185,7 +190,7 @@ class DeltaSink:
                 ) from error
 
     def _misfits(self, data: DataFrame) -> tuple[list[str], list[str]]:
-        """The columns of a batch that the table has not, and those that it has with another type."""
+        """The columns of a batch that the table does not have, and those that it has with another type."""
         table = data.sparkSession.read.format("delta").load(str(self._root)).schema
         known = {field.name.lower(): field.dataType.simpleString() for field in table}
         found = [(field.name, field.dataType.simpleString()) for field in data.schema]
@@ -203,10 +208,10 @@ class DeltaSink:
             writer = writer.option("mergeSchema", self._merge_schema)
         if self._output_mode == APPEND:
             return writer.mode(APPEND)
-        # All rows, whatever the session says of overwriting.
+        # All rows are replaced, whatever partitionOverwriteMode the session has.
         writer = writer.mode("overwrite").option("partitionOverwriteMode", "static")
         if self._overwrite_schema:
-            # Delta makes a table with a new schema unpartitioned when it is told no partition columns.
+            # Without partition columns Delta would make a table with a new schema unpartitioned.
             columns = self._partition_columns or self._columns_of_partitions(data.sparkSession)
             writer = writer.option("overwriteSchema", True).partitionBy(*columns)
         return writer
@@ -234,7 +239,7 @@ def _output_mode(given: str) -> str:
 
 
 def _options(given: Mapping[str, str | bool]) -> dict[str, str | bool]:
-    """The options under the names that Delta spells. Messages have no values: an option can be a credential."""
+    """The options under Delta's spelling of their names. Messages have no values, which can be credentials."""
     if unknown := sorted(name for name in given if name.lower() not in _OPTIONS):
         raise PermanentError(
             f"Unknown options of a DeltaSink: {', '.join(unknown)}; expected some of {', '.join(_OPTIONS.values())}"
@@ -245,7 +250,7 @@ def _options(given: Mapping[str, str | bool]) -> dict[str, str | bool]:
 
 
 def _flag(options: Mapping[str, str | bool], name: str) -> bool | None:
-    """None when it is not given: then the session decides."""
+    """The value of a flag; None when it is not given, so that the session's setting counts."""
     if name not in options:
         return None
     text = str(options[name]).lower()
@@ -259,9 +264,9 @@ def _metrics(files: Mapping[str, int]) -> dict[str, int]:
 
 
 def _actions_of(storage: Storage, entry: Location, app_id: str, batch_id: int) -> Counter[str] | None:
-    """How many actions of each kind an entry has; None when it is not that of this batch.
+    """The number of actions of each kind in an entry; None when it is not the entry of this batch.
 
-    A complete batch removes every file of a table: lines are counted, not parsed.
+    Lines are counted without being parsed, because a complete batch removes every file of a table.
     """
     kinds: Counter[str] = Counter()
     of_this_batch = False

@@ -1,8 +1,8 @@
-"""A table's log, replayed on Spark: its state at one version, its live files, what was removed, and its history.
+"""The state of a Delta table at one version, replayed from its log on Spark.
 
-Reads JSON entries and checkpoints, classic, in several parts and V2 with sidecars. Files stay DataFrames, so that a
-table of a million files fits; only what is small comes to the driver. Whatever cannot be read is an error: a log with
-a hole in it is never taken for a whole one.
+Entries in JSON and checkpoints of all kinds are read: classic, multi-part and V2 with sidecars. The files of the table
+are a DataFrame, because there can be millions of them; only what is small is collected on the driver. A part of the
+log that is missing or cannot be read is an error.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
+from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import Metadata, metadata_of
 from airflow_hive_to_delta.core.delta.log_files import commit_path, is_ours, log_folder
 from airflow_hive_to_delta.core.delta.log_files import some as some
@@ -30,10 +31,15 @@ from airflow_hive_to_delta.core.errors import (
     TransientError,
 )
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.uri import Location, parse_location
+from airflow_hive_to_delta.core.storage.uri import (
+    Location,
+    canonical_log_uri_column,
+    decoded_path_column,
+    parse_location,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 
     from airflow_hive_to_delta.core.storage.log_storage import Storage
 
@@ -45,24 +51,25 @@ class Commit:
     """One entry of the log."""
 
     version: int
-    #: Milliseconds since the epoch: what time travel by timestamp goes by.
+    #: The time that Delta uses for time travel, in milliseconds since the epoch.
     timestamp: int
     #: The entry's ``commitInfo``; empty when it has none.
     info: dict[str, Any]
 
     @property
     def ours(self) -> bool:
-        """Whether this package wrote it: a conversion or a sync."""
+        """Whether this package wrote the entry, in a conversion or a sync."""
         return is_ours(self.info)
 
     @property
     def operation(self) -> str:
+        """The name of the operation, such as ``WRITE`` or ``CONVERT``."""
         return str(self.info.get("operation", "an unnamed operation"))
 
 
 @dataclass
 class Snapshot:
-    """The state of a table at one version."""
+    """The state of a table at one version. Each part of it is read when it is first used, and then kept."""
 
     spark: SparkSession = field(repr=False)
     storage: Storage = field(repr=False)
@@ -78,9 +85,9 @@ class Snapshot:
         return self.segment.version
 
     def load(self) -> None:
-        """Read the protocol and the metadata now, instead of when they are first asked for.
+        """Read the protocol and the metadata now, so that a table that cannot be read fails here.
 
-        :raises UnsupportedTableError: the table asks its readers for more than this package knows.
+        :raises UnsupportedTableError: the table has a reader version or feature that this package does not know.
         """
         _ = self._replay
 
@@ -94,7 +101,7 @@ class Snapshot:
 
     @property
     def transactions(self) -> dict[str, int]:
-        """The latest version of each application (``txn``)."""
+        """The latest version of each application, by its id (``txn``)."""
         found: dict[str, int] = self._state["txn"]
         return found
 
@@ -102,8 +109,8 @@ class Snapshot:
     def files(self) -> DataFrame:
         """The live files.
 
-        ``key`` is the file's place, equal for every spelling of it, ``path`` as the log spells it; then
-        ``partition_values``, ``size``, ``modification_time``, ``stats``, ``rows``, ``deletion_vector``, ``tags``.
+        The columns are ``key``, the canonical URI of the file, ``path``, as the log has it, ``partition_values``,
+        ``size``, ``modification_time``, ``stats``, ``rows``, ``deletion_vector`` and ``tags``.
         """
         return (
             self._latest.where("is_add")
@@ -113,39 +120,47 @@ class Snapshot:
 
     @cached_property
     def removed(self) -> DataFrame:
-        """What was removed and has not expired from the log: ``key``, ``path``, ``deletion_timestamp``, ``size`` …"""
+        """The removed files that have not expired from the log.
+
+        The columns are ``key``, the canonical URI of the file, ``path``, as the log has it, ``partition_values``,
+        ``size``, ``deletion_vector``, ``deletion_timestamp`` and ``extended_file_metadata``.
+        """
         return self._latest.where("NOT is_add").drop("is_add", "stats", "modification_time", "tags")
 
     @cached_property
     def history(self) -> list[Commit]:
-        """The entries up to this version that are still there, the newest first."""
+        """The entries up to this version that still exist, the newest first."""
         versions = sorted(self.segment.times)
         found = {}
         if versions:
-            infos = self.entries(versions).where("commitInfo IS NOT NULL").select("version", "commitInfo")
+            infos = self.read_commits(versions).where("commitInfo IS NOT NULL").select("version", "commitInfo")
             with spark_call(f"Reading the history of {self.root}"):
                 found = {row.version: json.loads(row.commitInfo) for row in infos.collect()}
         commits = []
         last = -1
         for version in versions:
             info = found.get(version, {})
-            # Clocks of writers differ; as in Delta, an entry is never as old as the one before it, unless it says so.
+            # The clocks of writers differ, so Delta takes an entry to be later than the one before it, unless it has an
+            # in-commit timestamp.
             last = info.get("inCommitTimestamp") or max(self.segment.times[version], last + 1)
             commits.append(Commit(version, last, info))
         return commits[::-1]
 
-    def entries(self, versions: Iterable[int]) -> DataFrame:
-        """The actions of these entries, a column each, with their ``version``; ``commitInfo`` is text."""
+    def read_commits(self, versions: Iterable[int]) -> DataFrame:
+        """The actions of the entries of these versions, in READ_ACTIONS_SCHEMA, each with its ``version``."""
         paths = [str(commit_path(self.root, version)) for version in versions]
         version = "cast(substr(_metadata.file_name, 1, 20) as bigint) AS version"
-        return log_reader(self.spark).schema(_ACTIONS).json(paths).selectExpr("*", version)
+        return log_reader(self.spark).schema(READ_ACTIONS_SCHEMA).json(paths).selectExpr("*", version)
 
-    def placed(self, actions: DataFrame, column: str) -> DataFrame:
-        """The file actions in a column (``add`` or ``remove``), each with the ``key`` of its file."""
+    def file_actions(self, actions: DataFrame, column: str) -> DataFrame:
+        """The actions of one kind, ``add`` or ``remove``, with their fields as columns and the ``key`` of their file.
+
+        :param actions: a DataFrame that :meth:`read_commits` made.
+        """
         return (
             actions.where(f"{column} IS NOT NULL")
             .select("version", f"{column}.*")
-            .withColumn("key", place_of(self.root)("path"))
+            .withColumn("key", canonical_log_uri_column("path", self.root))
         )
 
     @property
@@ -161,9 +176,9 @@ class Snapshot:
     def _replay(self) -> tuple[DataFrame, dict[str, Any]]:
         """The actions that make up this version, and the state that they lead to.
 
-        As Delta does, goes on with an older checkpoint and the entries after it when a checkpoint cannot be read. Delta
-        finds that out from the protocol and the metadata only, and where another file of the log (``.crc``) has those,
-        or the fault is in a sidecar, it fails later; this replay does not.
+        If a checkpoint cannot be read, an older one and the entries after it are read instead. Delta does so too, but
+        it only notices when it reads the protocol and the metadata. Where those come from a ``.crc`` file, or the
+        fault is in a sidecar, Delta fails later; this replay does not.
         """
         unreadable: HiveToDeltaError | None = None
         while True:
@@ -190,13 +205,13 @@ class Snapshot:
     def _actions_of_segment(self) -> DataFrame:
         parts = []
         if self.segment.commits:
-            parts.append(self.entries(self.segment.commits).drop("commitInfo"))
+            parts.append(self.read_commits(self.segment.commits).drop("commitInfo"))
         if self.segment.checkpoint:
             parts.append(self._checkpoint())
         return reduce(lambda one, other: one.unionByName(other), parts)
 
     def _why_unreadable(self) -> HiveToDeltaError | None:
-        """Why the checkpoint of the segment cannot be read; None when it can, or there is none."""
+        """The error of reading the checkpoint of the segment; None when it can be read, or there is none."""
         if not self.segment.checkpoint:
             return None
         try:
@@ -204,7 +219,7 @@ class Snapshot:
         except AccessDeniedError:
             raise
         except HiveToDeltaError as error:
-            # What Spark says of a damaged file looks like a storage that did not answer.
+            # Spark's error for a damaged file looks like one of a storage that did not answer.
             damaged = isinstance(error, PermanentError) or _DAMAGED.search(f"{error} {error.__cause__}")
             found = f"The checkpoint {', '.join(self.segment.checkpoint)} of {self.root} cannot be read ({error})"
             return PermanentError(found) if damaged else TransientError(found)
@@ -215,7 +230,7 @@ class Snapshot:
         names = self.segment.checkpoint
         with spark_call(f"Reading the checkpoint {self.segment.checkpoint_version} of {self.root}"):
             if names[0].endswith(".json"):
-                manifest = log_reader(self.spark).schema(_ACTIONS).json(str(folder.child(names[0])))
+                manifest = log_reader(self.spark).schema(READ_ACTIONS_SCHEMA).json(str(folder.child(names[0])))
             else:
                 manifest = self._parquet([str(folder.child(name)) for name in names])
             found = manifest.where("sidecar IS NOT NULL").select("sidecar.path").collect()
@@ -225,19 +240,19 @@ class Snapshot:
         return rows.drop("commitInfo").selectExpr("*", version)
 
     def _parquet(self, paths: list[str]) -> DataFrame:
-        """Files of a checkpoint in the form of ``_ACTIONS``; statistics kept as columns become text again."""
+        """Files of a checkpoint in READ_ACTIONS_SCHEMA. Statistics that are kept as columns become JSON text again."""
         from pyspark.sql.types import StructType
 
         own = {column.name: column.dataType for column in log_reader(self.spark).parquet(*paths[:1]).schema}
         add = own.get("add")
         parsed = [column for column in add if column.name == "stats_parsed"] if isinstance(add, StructType) else []
-        schema = StructType.fromDDL(_ACTIONS)
+        schema = StructType.fromDDL(READ_ACTIONS_SCHEMA)
         assert isinstance(schema, StructType)
         if not parsed:
             return log_reader(self.spark).schema(schema).parquet(*paths)
         known = next(column.dataType for column in schema if column.name == "add")
         assert isinstance(known, StructType)
-        # By the same names in the same order, so that it unites with what comes from elsewhere.
+        # With the names and the order of the other checkpoints and entries, so that they can be united.
         text = {"stats": "coalesce(add.stats, to_json(add.stats_parsed))"}
         whole = ", ".join(f"'{name}', {text.get(name, f'add.{name}')}" for name in known.fieldNames())
         known.add(parsed[0])
@@ -249,24 +264,25 @@ class Snapshot:
 
     @cached_property
     def _latest(self) -> DataFrame:
-        """The last word of the log about each file, a file with another deletion vector being another one.
+        """The latest action of each file. A file is identified by its path and its deletion vector.
 
-        As for Delta, a file that the log spells in two ways is there twice.
+        As in Delta, a file whose path the log spells in two ways is there twice.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
         vector = F.concat_ws("|", "deletion_vector.storageType", "deletion_vector.pathOrInlineDv",
                              F.col("deletion_vector.offset").cast("string"))  # fmt: skip
-        said = (
+        file_actions = (
             self._actions.where("add IS NOT NULL OR remove IS NOT NULL")
             .selectExpr(*_FILE_COLUMNS)
-            .withColumn("key", place_of(self.root)("path"))
-            .withColumn("spelling", _decoded("path"))
+            .withColumn("key", canonical_log_uri_column("path", self.root))
+            .withColumn("spelling", decoded_path_column("path"))
             .withColumn("vector", vector)
         )
-        columns = [name for name in said.columns if name not in ("key", "spelling", "vector")]
-        last = said.groupBy("key", "spelling", "vector").agg(F.max_by(F.struct(*columns), "version").alias("last"))
-        return last.select("key", *(f"last.{name}" for name in columns))
+        columns = [name for name in file_actions.columns if name not in ("key", "spelling", "vector")]
+        latest = F.max_by(F.struct(*columns), "version").alias("latest")
+        by_file = file_actions.groupBy("key", "spelling", "vector").agg(latest)
+        return by_file.select("key", *(f"latest.{name}" for name in columns))
 
     def _state_rows(self, actions: DataFrame) -> list[Row]:
         with spark_call(f"Reading version {self.version} of {self.root}"):
@@ -293,76 +309,18 @@ class Snapshot:
 
 
 def snapshot_of(spark: SparkSession, storage: Storage, root: Location, version: int | None = None) -> Snapshot:
-    """The table at a version; the latest when none is given."""
+    """The state of a table at a version, or at the latest version when none is given.
+
+    :raises MissingError: there is no log, or the version cannot be put together from the files that are left.
+    """
     return Snapshot(spark, storage, log_segment(storage, root, version))
 
 
-def place_of(root: Location) -> Callable[[str], Column]:
-    """Where a path of this table's log leads, as text that is equal for every spelling (rules 14 and 16)."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    scheme, authority, path = root.place
-
-    def place(column: str) -> Column:
-        decoded = _decoded(column)
-        absolute = _one_spelling(decoded)
-        return (
-            F.when(F.col(column).rlike(_SCHEME), absolute)
-            .when(F.col(column).startswith("/"), F.concat(F.lit(f"{scheme}://{authority}"), decoded))
-            .otherwise(F.concat(F.lit(f"{scheme}://{authority}{path}/"), decoded))
-        )
-
-    return place
-
-
-def place_of_listed(column: str = "path") -> Column:
-    """The same for a path as a listing has it, which is not encoded."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return _one_spelling(F.regexp_replace(F.col(column), "^/", "file:///"))
-
-
-def key_of(location: Location) -> str:
-    """The same for one place."""
-    scheme, authority, path = location.place
-    return f"{scheme}://{authority}{path}"
-
-
-def _decoded(column: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    # A URI, not a form: a plus is a plus.
-    return F.url_decode(F.replace(F.col(column), F.lit("+"), F.lit("%2B")))
-
-
-def _one_spelling(uri: Column) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    uri = F.regexp_replace(F.regexp_replace(uri, "^s3[an]://", "s3://"), "^file:/+", "file:///")
-    # Hadoop leaves an authority that is empty out.
-    return F.regexp_replace(uri, "^([A-Za-z][A-Za-z0-9+.-]*):/(?!/)", "$1:///")
-
-
-#: In what Spark says of a file that is there and is not what it should be, or is not there.
+#: Found in Spark's error for a file that is damaged or missing.
 _DAMAGED = re.compile(
     r"is not a Parquet file|can not read class|could not read page|corrupt|CANNOT_READ_FILE_FOOTER|MALFORMED_RECORD"
     r"|FILE_NOT_EXIST|FileNotFoundException",
     re.IGNORECASE,
-)
-_SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:"
-_STRINGS = "map<string,string>"
-_VECTOR = "struct<storageType:string,pathOrInlineDv:string,offset:int,sizeInBytes:int,cardinality:bigint>"
-_ROW_IDS = "baseRowId:bigint,defaultRowCommitVersion:bigint"
-_ACTIONS = (
-    f"add struct<path:string,partitionValues:{_STRINGS},size:bigint,modificationTime:bigint,dataChange:boolean,"
-    f"stats:string,tags:{_STRINGS},deletionVector:{_VECTOR},{_ROW_IDS}>, "
-    "remove struct<path:string,deletionTimestamp:bigint,dataChange:boolean,extendedFileMetadata:boolean,"
-    f"partitionValues:{_STRINGS},size:bigint,deletionVector:{_VECTOR},{_ROW_IDS}>, "
-    f"metaData struct<id:string,name:string,description:string,format:struct<provider:string,options:{_STRINGS}>,"
-    f"schemaString:string,partitionColumns:array<string>,configuration:{_STRINGS},createdTime:bigint>, "
-    "protocol struct<minReaderVersion:int,minWriterVersion:int,readerFeatures:array<string>,"
-    "writerFeatures:array<string>>, txn struct<appId:string,version:bigint,lastUpdated:bigint>, "
-    "sidecar struct<path:string,sizeInBytes:bigint,modificationTime:bigint>, commitInfo string"
 )
 _FILE_COLUMNS = (
     "version",
@@ -380,8 +338,7 @@ _FILE_COLUMNS = (
 
 
 def log_reader(spark: SparkSession) -> DataFrameReader:
-    """Spark's reader for files whose names and contents are taken as they are."""
-    # Paths are names, not patterns; and a line that is no action is an error, never a row of nulls.
+    """Spark's reader for files of a log. A missing or malformed file is an error, and names are not patterns."""
     return spark.read.options(
         mode="FAILFAST", __globPaths__="false", ignoreCorruptFiles="false", ignoreMissingFiles="false"
     )

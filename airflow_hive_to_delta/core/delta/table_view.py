@@ -1,8 +1,7 @@
-"""A Delta table at one version: what it is, what it holds, and how it came to be.
+"""A read-only view of a Delta table at one version: its schema, properties, files and history.
 
-By path or by name; at the latest version, or at an earlier one by number or time, given as an argument or in the path
-(``/lake/orders@v3``, ``/lake/orders@20260101000000000``). Nothing is read before it is asked for, and what was read
-once stays: a view never moves to a later version.
+The table is given by its path or its name. The version is the latest, or an earlier one by its number or by a time,
+given as an argument or in the path (``/lake/orders@v3``, ``/lake/orders@20260101000000000``).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: What can be done with a Delta table, in the words of Spark's ``TableCapability``.
+#: What can be done with a Delta table, by the names of Spark's ``TableCapability``.
 CAPABILITIES = frozenset({"ACCEPT_ANY_SCHEMA", "BATCH_READ", "V1_BATCH_WRITE", "OVERWRITE_BY_FILTER", "TRUNCATE"})
 
 
@@ -46,10 +45,13 @@ class CatalogTable:
 
 @dataclass
 class DeltaTableView:
-    """One Delta table at one version. Make it with :meth:`for_path` or :meth:`for_name`."""
+    """One Delta table at one version. It is made by :meth:`for_path` or :meth:`for_name`.
+
+    Everything is read when it is first used, and then kept: a view never moves to a later version.
+    """
 
     spark: SparkSession = field(repr=False)
-    #: As it was given, with a version or time in it or not.
+    #: The path as it was given, which may end in a version or a time.
     path: str
     version_as_of: int | None = None
     timestamp_as_of: dt.datetime | str | None = None
@@ -95,7 +97,7 @@ class DeltaTableView:
 
     @cached_property
     def root(self) -> Location:
-        """Where the table lies, without a version or time that the path may carry."""
+        """The table's location: the path without a version or time at its end."""
         return self._parsed[0]
 
     @cached_property
@@ -104,9 +106,9 @@ class DeltaTableView:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The state of the table. Read once; it stays as it was, whatever is written meanwhile.
+        """The state of the table, which is read once.
 
-        :raises UnsupportedTableError: the table asks its readers for more than this package knows.
+        :raises UnsupportedTableError: the table has a reader version or feature that this package does not know.
         """
         version, timestamp = self._travel
         found = self._at(timestamp) if timestamp else snapshot_of(self.spark, self.storage, self.root, version)
@@ -119,6 +121,7 @@ class DeltaTableView:
 
     @property
     def name(self) -> str:
+        """The registered name, or the name by which SQL reads the path."""
         return self._catalog_table.name if self._catalog_table else f"delta.`{self.root}`"
 
     @cached_property
@@ -150,11 +153,12 @@ class DeltaTableView:
 
     @property
     def capabilities(self) -> frozenset[str]:
+        """What can be done with the table, by the names of Spark's ``TableCapability``."""
         return CAPABILITIES
 
     @property
     def history(self) -> list[Commit]:
-        """The entries of the log up to this version that are still there, the newest first."""
+        """The entries of the log up to this version that still exist, the newest first."""
         return self.snapshot.history
 
     @property
@@ -164,7 +168,10 @@ class DeltaTableView:
 
     @property
     def catalog_table(self) -> CatalogTable:
-        """What the catalog says of the table. Only of one that was asked for by name."""
+        """What the catalog says of the table.
+
+        :raises PermanentError: the table was given by its path.
+        """
         if self._catalog_table is None:
             raise PermanentError("v1Table call is not expected with path based DeltaTableV2")
         return self._catalog_table
@@ -175,15 +182,15 @@ class DeltaTableView:
 
     @property
     def travels(self) -> bool:
-        """Whether a version or a time was asked for, instead of the table as it is."""
+        """Whether a version or a time was given, by an argument or in the path."""
         return self._travel != (None, None)
 
     @cached_property
     def _parsed(self) -> tuple[Location, int | None, dt.datetime | None]:
-        """The place, and the version or time that the path itself asks for."""
+        """The table's location, and the version or time at the end of the path."""
         whole = parse_location(self.path, "path")
         found = _TRAVEL.fullmatch(whole.path)
-        # A folder may be called like that: then it is its name.
+        # A table's folder may have such a name. Then it is not a version or a time.
         if found is None or self._catalog_table is not None or log_state(self.storage, whole).exists:
             return whole, None, None
         root = Location(whole.scheme, whole.authority, found["path"].rstrip("/"))
@@ -200,17 +207,17 @@ class DeltaTableView:
 
     @cached_property
     def _travel(self) -> tuple[int | None, dt.datetime | None]:
-        """The version or the time that is asked for, however that was said."""
+        """The version or the time that was given, by an argument or in the path."""
         _, version, moment = self._parsed
-        said = [self.version_as_of, self.timestamp_as_of, version, moment]
-        if sum(word is not None for word in said) > 1:
+        given = [self.version_as_of, self.timestamp_as_of, version, moment]
+        if sum(value is not None for value in given) > 1:
             raise PermanentError("Cannot specify time travel in multiple formats.")
         if self.timestamp_as_of is not None:
             moment = _moment(self.timestamp_as_of, self.spark)
         return (version if self.version_as_of is None else self.version_as_of), moment
 
     def _at(self, moment: dt.datetime) -> Snapshot:
-        """The version that was the latest at a time, by the times that Delta goes by."""
+        """The version that was the latest at a time, as Delta's time travel finds it."""
         latest = snapshot_of(self.spark, self.storage, self.root)
         wanted = int(moment.timestamp() * 1000)
         oldest, newest = latest.history[-1], latest.history[0]
@@ -229,7 +236,10 @@ class DeltaTableView:
 
 
 def view_of(spark: SparkSession, table: DeltaTableView | TableInfo | str, options: ConversionOptions) -> DeltaTableView:
-    """The Delta table that somebody means: a view, a Hive table that was converted, a path, or a name with dots."""
+    """The view of a Delta table.
+
+    :param table: a view, which is returned; a Hive table that was converted; a path; or a name, without a slash in it.
+    """
     if isinstance(table, DeltaTableView):
         return table
     if isinstance(table, TableInfo):

@@ -1,4 +1,4 @@
-"""Whether this package may write to a Delta table as it is now (rule 13), and the protocol that a change asks for."""
+"""Checks that this package may write to a Delta table (rule 13), and the protocol that a change needs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from airflow_hive_to_delta.core.schema.types import walk_fields
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.delta.snapshot import Protocol, Snapshot
 
-#: Features that ask nothing of a writer which adds and removes whole files and leaves all else as it is; some only
-#: while no column or property makes use of them, which :func:`check_writable` looks at.
+#: Features that demand nothing of a writer which only adds and removes whole files. Of some that is true only while no
+#: column or property uses them, which :func:`check_writable` checks.
 _UNDERSTOOD = frozenset(
     {
         *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"),
@@ -20,7 +20,7 @@ _UNDERSTOOD = frozenset(
         *("timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"),
     }
 )
-#: What each writer version stands for, up to 6; from 7 on features are named one by one.
+#: The features that each writer version implies, up to 6. From 7 on the protocol names its features.
 _BY_WRITER_VERSION = {
     2: ("appendOnly", "invariants"),
     3: ("checkConstraints",),
@@ -28,7 +28,7 @@ _BY_WRITER_VERSION = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
-#: Marks on a column that every row written must obey; files of Hive have not been checked for them.
+#: Metadata of a column that every written row must obey. Rows in files of Hive were not checked for it.
 _MARKS = {
     "delta.invariants": "an invariant",
     "delta.generationExpression": "a generated column",
@@ -38,7 +38,11 @@ _MARKS = {
 
 
 def check_writable(snapshot: Snapshot, *, removes: bool) -> None:
-    """Refuse a table that asks more of its writers than this package does."""
+    """Refuse a table that demands more of its writers than this package does.
+
+    :param removes: whether files are to be removed.
+    :raises UnsupportedTableError: the message names the feature, the property or the column.
+    """
     metadata = snapshot.metadata
     where = f"{snapshot.root} at version {snapshot.version}"
     if unknown := _unknown(snapshot.protocol):
@@ -58,7 +62,10 @@ def check_writable(snapshot: Snapshot, *, removes: bool) -> None:
 
 
 def check_vacuum(snapshot: Snapshot) -> None:
-    """Refuse a table that lets only writers which know all its features delete files (``vacuumProtocolCheck``)."""
+    """Refuse to delete files of a table with ``vacuumProtocolCheck`` and a feature that this package does not know.
+
+    :raises UnsupportedTableError: the message names the features.
+    """
     if "vacuumProtocolCheck" in snapshot.protocol.writer_features and (unknown := _unknown(snapshot.protocol)):
         raise UnsupportedTableError(
             f"{snapshot.root} at version {snapshot.version} {unknown}, and asks those who delete files to know all its "
@@ -67,7 +74,7 @@ def check_vacuum(snapshot: Snapshot) -> None:
 
 
 def _unknown(protocol: Protocol) -> str | None:
-    """What a table asks of its writers that this package does not know."""
+    """The version or the features that this package does not know, for a message; None when it knows them all."""
     if protocol.writer > 7 or protocol.reader > 3:
         return f"asks for protocol {protocol.reader}/{protocol.writer}, expected at most 3/7"
     unknown = sorted((protocol.writer_features | protocol.reader_features) - _UNDERSTOOD)
@@ -92,8 +99,9 @@ def protocol_with(current: Protocol, features: Collection[str]) -> dict[str, Any
 
 
 def in_commit_timestamp(snapshot: Snapshot, now: int, step: int) -> Mapping[str, int]:
-    """What ``commitInfo`` must say first when the table keeps its times in the log: later than the entry before it.
+    """The fields that a ``commitInfo`` must begin with when the table has in-commit timestamps; none otherwise.
 
+    :param now: the time in milliseconds since the epoch. The timestamp is later than that of the entry before it.
     :param step: how many entries of the same sync come before this one.
     """
     if snapshot.metadata.configuration.get("delta.enableInCommitTimestamps", "false").lower() != "true":

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core.delta.snapshot import place_of, place_of_listed
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.lifecycle.checksums import WHOLE_ROWS, added_up, checksums, united
 from airflow_hive_to_delta.core.lifecycle.preflight import Examined
@@ -19,6 +18,7 @@ from airflow_hive_to_delta.core.schema.partition_values import HIVE_NULL
 from airflow_hive_to_delta.core.schema.types import CHAR_VARCHAR, struct_of
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import sql_identifier
+from airflow_hive_to_delta.core.storage.uri import canonical_log_uri_column, canonical_uri_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -191,7 +191,7 @@ class Comparison:
 
         given = F.from_json("partition_values", "map<string,string>")
         values = [given.getItem(key) for key in self.table.partition_keys]
-        return self._grouped(described, values).withColumn("key", place_of_listed())
+        return self._grouped(described, values).withColumn("key", canonical_uri_column("path"))
 
     def _logged(self) -> DataFrame:
         """The live files of the log, without the rows that deletion vectors hide."""
@@ -204,7 +204,7 @@ class Comparison:
             data = self.view.to_df()
             path = data.metadataColumn("_metadata").getField("file_path")
             counted = data.groupBy(path.alias("path")).agg(F.count(F.lit(1)).alias("counted"))
-            counted = counted.select(place_of(self.view.root)("path").alias("key"), "counted")
+            counted = counted.select(canonical_log_uri_column("path", self.view.root).alias("key"), "counted")
             files = files.join(counted, "key", "left").withColumn("rows", F.coalesce("rows", "counted", F.lit(0)))
         physical = {field.name: field.metadata.get(_PHYSICAL_NAME, field.name) for field in self.view.schema}
         values = [F.col("partition_values").getItem(physical[column]) for column in self.view.partitioning]
@@ -228,7 +228,7 @@ class Comparison:
         if not by_file:
             nothing = self.spark.createDataFrame([], schema)
             return checksums(nothing, F.lit(""), _spelt(nothing, columns))
-        files = united(by_file).withColumn("key", place_of(self.view.root)("group")).drop("group")
+        files = united(by_file).withColumn("key", canonical_log_uri_column("group", self.view.root)).drop("group")
         return added_up(files.join(self._in_groups(self.original.files.frame).select("key", "group"), "key"))
 
     def _checksums(self, data: DataFrame, columns: Sequence[str]) -> DataFrame:

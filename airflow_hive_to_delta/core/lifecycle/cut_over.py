@@ -193,7 +193,7 @@ def _described(definition: Mapping[str, Any], name: GlueName) -> TableInfo:
 
 
 def _is_parquet_at(described: TableInfo, root: Location) -> bool:
-    at_root = bool(described.location) and parse_location(described.location).place == root.place
+    at_root = bool(described.location) and parse_location(described.location).canonical == root.canonical
     return described.format == "parquet" and at_root
 
 

@@ -146,7 +146,7 @@ class Ledger:
         folder = records.folder.child("ledger").child(name)
         with spark_call(f"Keeping the ledger of {self.snapshot.root}"):
             words.coalesce(1 if not whole else 8).write.parquet(str(folder), compression="zstd")
-        files = sorted(file.name for file in records.storage.entries(folder) if file.name.endswith(".parquet"))
+        files = sorted(file.name for file in records.storage.list_files(folder) if file.name.endswith(".parquet"))
         # Only now it counts: what a crash leaves before this is never read.
         records.keep(
             f"ledger/{name}.json",
@@ -202,13 +202,13 @@ class Ledger:
         if not self._unkept:
             return self.snapshot.spark.createDataFrame([], _WORDS)
         our_versions = [version for version in self._unkept if self.entries[version].ours]
-        entries = self.snapshot.entries(self._unkept)
+        entries = self.snapshot.read_commits(self._unkept)
         ours = F.col("version").isin(our_versions) if our_versions else F.lit(False)
-        added = self.snapshot.placed(entries, "add").select(
+        added = self.snapshot.file_actions(entries, "add").select(
             "key", "version", ours.alias("ours"), F.lit(True).alias("is_add"), "size",
             F.col("modificationTime").alias("modification_time"), F.col("partitionValues").alias("partition_values"),
         )  # fmt: skip
-        removed = self.snapshot.placed(entries, "remove").where(ours).select(
+        removed = self.snapshot.file_actions(entries, "remove").where(ours).select(
             "key", "version", F.lit(True).alias("ours"), F.lit(False).alias("is_add"), "size",
             F.lit(None).cast("bigint").alias("modification_time"),
             F.lit(None).cast("map<string,string>").alias("partition_values"),
@@ -223,7 +223,7 @@ def ledger_of(snapshot: Snapshot, known: Mapping[int, EntryIdentity] | None = No
     :param known: entries that were looked at a moment ago.
     """
     records = Records(snapshot.storage, snapshot.root)
-    names = [file.name for file in records.storage.entries(records.folder.child("ledger"))]
+    names = [file.name for file in records.storage.list_files(records.folder.child("ledger"))]
     found = [_Part(int(m["first"]), int(m["last"]), m["name"]) for name in names if (m := _PART.fullmatch(name))]
     found = [part for part in found if part.last <= snapshot.version]
     # One that covers more was written for all of them.

@@ -31,7 +31,7 @@ from airflow_hive_to_delta.core.results import PlanStatus, TablePlan
 from airflow_hive_to_delta.core.runner import Progress, run_parallel
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
-from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location, redacted
+from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, parse_location, redacted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -184,10 +184,10 @@ def _not_convertible(table: TableInfo, error: Exception) -> TablePlan:
 
 def _with_shared_places(plans: Sequence[TablePlan]) -> list[TablePlan]:
     """Tell convertible tables that lie at one place of each other: the first to be converted has the log."""
-    at: dict[tuple[str, str, str], list[str]] = {}
+    at: dict[Location, list[str]] = {}
     for plan in plans:
         if plan.status == "convertible":
-            at.setdefault(parse_location(plan.location).place, []).append(plan.source_table)
+            at.setdefault(parse_location(plan.location).canonical, []).append(plan.source_table)
     shared = {name: [other for other in names if other != name] for names in at.values() for name in names}
     return [
         replace(plan, notes=[*plan.notes, _shared_note(others)]) if (others := shared.get(plan.source_table)) else plan

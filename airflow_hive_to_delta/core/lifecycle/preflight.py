@@ -20,7 +20,7 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.readers import outside_note
-from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema, resolve
+from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema, build_table_schema
 from airflow_hive_to_delta.core.schema.partition_values import check_zone, is_partition_type
 from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_glue, parse_hive_type, struct_of
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, check_allowed, parse_location, redacted
@@ -189,7 +189,7 @@ def resolved(
     options: ConversionOptions,
 ) -> TableSchema:
     """The one schema for the catalog and all files, by what the options allow: see :func:`resolve`."""
-    return resolve(
+    return build_table_schema(
         evidence,
         declared,
         partition_types,

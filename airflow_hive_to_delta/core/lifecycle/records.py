@@ -177,7 +177,7 @@ class Records:
 
     def _names(self, folder: str) -> list[str]:
         place = self.folder.child(folder) if folder else self.folder
-        return sorted(file.name for file in self.storage.entries(place) if file.name.endswith(".json"))
+        return sorted(file.name for file in self.storage.list_files(place) if file.name.endswith(".json"))
 
     def _check(self, name: str, document: Mapping[str, Any], expected: _Expected) -> None:
         for field, is_right in expected.items():

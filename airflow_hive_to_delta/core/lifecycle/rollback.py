@@ -217,8 +217,8 @@ def _move_log(records: Records, plan: Plan) -> None:
     """Move the log so that a reader sees an older version or none, and never a newer one that is not whole."""
     storage, log = records.storage, log_folder(records.root)
     _check_untouched(records, plan)
-    here = {file.name: file.size for file in storage.entries(log)}
-    there = {file.name: file.size for file in storage.entries(plan.log)}
+    here = {file.name: file.size for file in storage.list_files(log)}
+    there = {file.name: file.size for file in storage.list_files(plan.log)}
     for name in here.keys() & there.keys():
         if here[name] != there[name] or _is_other_entry(storage, log.child(name), plan.log.child(name)):
             raise PermanentError(

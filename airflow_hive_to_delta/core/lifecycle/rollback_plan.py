@@ -31,7 +31,7 @@ from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.existence import with_presence
+from airflow_hive_to_delta.core.storage.existence import look_up_files
 from airflow_hive_to_delta.core.storage.uri import Location, is_hidden, parse_location
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _plan_of(records: Records, found: dict[str, Any]) -> Plan:
     folder = records.root.child(ROLLED_BACK).child(name)
     version, lost, first = found.get("version"), found.get("lost_versions"), found.get("first_txn_id")
     checks = {
-        "moved_to": given.place == folder.place and _NAME.fullmatch(name) is not None,
+        "moved_to": given.canonical == folder.canonical and _NAME.fullmatch(name) is not None,
         "version": _is_version(version),
         "first_txn_id": first is None or isinstance(first, str),
         "lost_versions": isinstance(lost, list) and all(map(_is_version, lost)),
@@ -188,7 +188,7 @@ def _missing_files(spark: SparkSession, snapshot: Snapshot, options: ConversionO
     )
     with spark_call(f"Looking for the files of Hive that were removed from {snapshot.root}"):
         files = ((parse_location(row.key), None) for row in removed.select("key").toLocalIterator())
-        return sum(found is None for _, _, found in with_presence(files, spark, options))
+        return sum(found is None for _, _, found in look_up_files(files, spark, options))
 
 
 def _files_of_delta(snapshot: Snapshot, notes: list[str]) -> Iterator[Location]:

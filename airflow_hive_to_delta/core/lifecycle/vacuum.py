@@ -15,12 +15,10 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hive_to_delta.core.catalogs.references import (
-    canonical_uri,
-    canonical_uri_column,
     find_catalog_references,
 )
 from airflow_hive_to_delta.core.delta.roots import delta_roots, folders_above
-from airflow_hive_to_delta.core.delta.snapshot import Snapshot, key_of, log_segment, snapshot_of, some
+from airflow_hive_to_delta.core.delta.snapshot import Snapshot, log_segment, snapshot_of, some
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView, view_of
 from airflow_hive_to_delta.core.delta.writable import check_vacuum
 from airflow_hive_to_delta.core.errors import (
@@ -36,9 +34,16 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.results import VacuumResult
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.existence import with_presence
+from airflow_hive_to_delta.core.storage.existence import look_up_files
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
-from airflow_hive_to_delta.core.storage.uri import Location, check_allowed, parse_location
+from airflow_hive_to_delta.core.storage.uri import (
+    Location,
+    canonical_uri,
+    check_allowed,
+    loose_uri,
+    loose_uri_column,
+    parse_location,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -211,7 +216,7 @@ def _orphans(
         kept[_REFERENCED] += len(removed) - len(unreferenced)
         free = _outside_delta_tables(unreferenced, spark, options)
         kept[_IN_DELTA_TABLE] += len(unreferenced) - len(free)
-        for file, known, found in with_presence(free, spark, options):
+        for file, known, found in look_up_files(free, spark, options):
             if found is None:
                 continue  # an earlier vacuum, or somebody else, has deleted it
             since = known.modified or known.removed_at
@@ -235,7 +240,9 @@ def _check_whole(snapshot: Snapshot) -> None:
     if versions:
         with spark_call(f"Reading every entry of the log of {snapshot.root}; nothing was deleted"):
             # All columns: of an entry that is only half read, half could be anything.
-            snapshot.entries(versions).selectExpr("xxhash64(to_json(struct(*))) AS print").agg({"print": "max"}).first()
+            snapshot.read_commits(versions).selectExpr("xxhash64(to_json(struct(*))) AS print").agg(
+                {"print": "max"}
+            ).first()
 
 
 def _removed_before(
@@ -266,14 +273,14 @@ def _removed_before(
 def _external(snapshot: Snapshot) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    root = f"{canonical_uri(key_of(snapshot.root))}/"
+    root = f"{loose_uri(canonical_uri(snapshot.root))}/"
     ledger = ledger_of(snapshot)
     written = ledger.files().select("key", "hive", "hive_time", "hive_size")
-    live = snapshot.files.select("key", canonical_uri_column("key").alias("place")).withColumn("is_live", F.lit(True))
+    live = snapshot.files.select("key", loose_uri_column("key").alias("loose_uri")).withColumn("is_live", F.lit(True))
     said = snapshot.removed.select("key", "path", "deletion_timestamp", "size")
     versions = sorted(snapshot.segment.times)
     if versions:
-        entries = snapshot.placed(snapshot.entries(versions), "remove")
+        entries = snapshot.file_actions(snapshot.read_commits(versions), "remove")
         said = said.union(entries.select("key", "path", "deletionTimestamp", "size"))
     removed = (
         said.where(F.col("path").rlike(_ABSOLUTE))
@@ -295,24 +302,24 @@ def _external(snapshot: Snapshot) -> DataFrame:
         .join(live, "key", "left_anti")
         .select("key", F.lit(oldest).cast("bigint").alias("removed_at"), F.col("hive_size").alias("size"))
     )
-    places = live.select("place", "is_live").distinct()
+    live_uris = live.select("loose_uri", "is_live").distinct()
     return (
         removed.union(forgotten)
-        .withColumn("place", canonical_uri_column("key"))
-        .where(~F.col("place").startswith(root))
-        .join(places, "place", "left")
+        .withColumn("loose_uri", loose_uri_column("key"))
+        .where(~F.col("loose_uri").startswith(root))
+        .join(live_uris, "loose_uri", "left")
         .join(written.drop("hive_size"), "key", "left")
         .orderBy("key")
     )
 
 
 def _location(key: str) -> Location | None:
-    """The place of a key; None when it is spelt so that it may lead elsewhere."""
+    """The location of a key; None when it is spelt so that it may lead elsewhere."""
     try:
         location = parse_location(key)
     except PermanentError:
         return None
-    return location if key_of(location) == key else None
+    return location if canonical_uri(location) == key else None
 
 
 def _is_allowed(location: Location, options: ConversionOptions) -> bool:
@@ -337,7 +344,7 @@ def _outside_delta_tables(
 
     folders = folders_above(file for file, _ in files)
     try:
-        roots = {root.place for root in delta_roots(folders, spark, options, may_be_unknown=is_above_allowed)}
+        roots = {root.canonical for root in delta_roots(folders, spark, options, may_be_unknown=is_above_allowed)}
     except AccessDeniedError as error:
         raise AccessDeniedError(
             f"Whether a folder above the files to be deleted is another Delta table cannot be told: {error}. Nothing "
@@ -346,7 +353,7 @@ def _outside_delta_tables(
         ) from error
     if not roots:
         return list(files)
-    return [(file, known) for file, known in files if not any(f.place in roots for f in folders_above([file]))]
+    return [(file, known) for file, known in files if not any(f.canonical in roots for f in folders_above([file]))]
 
 
 def _source(snapshot: Snapshot, given: TableInfo | None, options: ConversionOptions) -> TableInfo:

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from airflow_hive_to_delta.core.delta.snapshot import Snapshot, place_of_listed, snapshot_of, some
+from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of, some
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
@@ -28,6 +28,7 @@ from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.results import VerifyLevel, VerifyResult
+from airflow_hive_to_delta.core.storage.uri import canonical_uri_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,7 +129,7 @@ def _keep_verified(records: Records, latest: Snapshot, result: VerifyResult) -> 
 def _of_hive(files: DataFrame, latest: Snapshot) -> DataFrame:
     """Listed files without those that Delta wrote: they may lie in the same folders."""
     deltas = ledger_of(latest).files().where("delta AND hive IS NULL").select("key")
-    return files.withColumn("key", place_of_listed()).join(deltas, "key", "left_anti").drop("key")
+    return files.withColumn("key", canonical_uri_column("path")).join(deltas, "key", "left_anti").drop("key")
 
 
 def _message(table: TableInfo, view: DeltaTableView, result: VerifyResult) -> str:

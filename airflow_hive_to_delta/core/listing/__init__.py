@@ -1,1 +1,1 @@
-"""Which files a table has."""
+"""Listing the files of a table."""

@@ -1,11 +1,11 @@
-"""How old a list of files is, and whether a sync may mirror it (rule 57).
+"""The age of a list of files, and whether a sync may use it (rule 57).
 
-A list that was made before the last sync does not have what that sync added: mirrored, it would take those files out of
-the Delta table again. A list of an earlier task says which version the log had before it was made. An S3 Inventory
-report cannot: it has the time at which S3 began to scan the bucket, and that is compared with
+A list that was made before the last sync does not have the files that this sync added. A sync that mirrors such a list
+would remove them from the Delta table again. A list of an earlier task has the version that the log had before it was
+made. An S3 Inventory report has only the time at which S3 began to scan the bucket, which is compared with
 
-- the time of the report that an entry of the log was made from, where it was one: both are of S3's clock;
-- the time at which the storage says the entry was written, otherwise: of S3's clock too, where the table is on S3.
+- the time of the report that an entry of the log was made from, if it was made from one: both are times of S3;
+- otherwise the modification time of the entry, which is a time of S3 too where the table is on S3.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ListedAt:
-    """The moment at which the files of a table were as a list has them."""
+    """When a list of a table's files was made."""
 
-    #: Milliseconds since the epoch, of the moment or of one before it; None: not known.
+    #: The time at which listing began, or one before it, in milliseconds since the epoch; None: not known.
     time: int | None
     #: The version that the table's log had before the files were listed, -1 for none; None: not known.
     version: int | None
@@ -41,7 +41,7 @@ class ListedAt:
 
 
 def listed_before(listing: Listing, table: TableInfo) -> ListedAt | None:
-    """When the files of a table were listed, if the list is there already; None for a listing that makes it now."""
+    """When the files of a table were listed; None for a listing that has not listed them yet."""
     if isinstance(listing, MadeListing):
         return ListedAt(listing.listed_at_time(table), listing.listed_at_version(table))
     if isinstance(listing, DatedListing):
@@ -50,28 +50,30 @@ def listed_before(listing: Listing, table: TableInfo) -> ListedAt | None:
 
 
 def now() -> int:
-    """This machine's time in milliseconds since the epoch."""
+    """The time of this machine, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def conversion_notes(listed: ListedAt | None) -> list[str]:
-    """What people should know of a conversion from a list that is there already."""
+    """The notes of a conversion that was made from an earlier list, with what that means."""
     if listed is None or listed.version is not None:
         return []
     if listed.time is None:
         return ["It is not known when its files were listed: what Hive wrote or deleted since then is not in the table"]
     return [
-        f"Its files were listed at {shown(listed.time)}: what Hive wrote or deleted since then is not in the table "
-        "before the next sync"
+        f"Its files were listed at {format_time(listed.time)}: what Hive wrote or deleted since then is not in the "
+        "table before the next sync"
     ]
 
 
 def check_age(
     snapshot: Snapshot, table: TableInfo, listed: ListedAt, output_mode: OutputMode, run_version: int
 ) -> list[str]:
-    """Refuse a list that is too old for a sync; what people should know of one that is not.
+    """Refuse a list that is too old for a sync.
 
     :param run_version: the number of this run, whose own entries do not count.
+    :returns: the notes for the result of the sync.
+    :raises PermanentError: files that are in the table were added after the list was made.
     """
     if listed.version is not None:
         _check_version(snapshot, table, listed.version, run_version)
@@ -90,7 +92,7 @@ def check_age(
     if last is None or listed.time >= last[0]:
         return []
     written, what = last
-    found = f"Its files were listed at {shown(listed.time)}, before {what} at {shown(written)}"
+    found = f"Its files were listed at {format_time(listed.time)}, before {what} at {format_time(written)}"
     if output_mode == "append":
         return [f"{found}: what Hive has written since the list waits for a newer one"]
     raise PermanentError(
@@ -99,8 +101,8 @@ def check_age(
     )
 
 
-def shown(milliseconds: int) -> str:
-    """A time as a message has it."""
+def format_time(milliseconds: int) -> str:
+    """A time in milliseconds since the epoch, as messages show it."""
     moment = dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
@@ -124,7 +126,10 @@ def _check_version(snapshot: Snapshot, table: TableInfo, listed_at: int, run_ver
 
 
 def _last_written(snapshot: Snapshot, run_version: int) -> tuple[int, str] | None:
-    """The latest list, or else moment, from which this package wrote to the table, and what it wrote."""
+    """The time of the latest list that is in the table, and the words of a message for it; None without any.
+
+    The time of an entry stands for that of its list where the entry does not have it.
+    """
     ours = [commit for commit in snapshot.history if commit.ours]
     others = [commit for commit in ours if not is_of_run(commit, run_version)]
     if others:
@@ -133,7 +138,7 @@ def _last_written(snapshot: Snapshot, run_version: int) -> tuple[int, str] | Non
         return found[0], f"the list of {made}, version {found[1]},"
     if ours or not snapshot.segment.times:
         return None
-    # Delta has cleaned up all entries of ours: they were written before the oldest that is left.
+    # Delta has deleted all entries of this package. They were written before the oldest entry that is left.
     oldest = min(snapshot.segment.times)
     return snapshot.segment.times[oldest], f"version {oldest}, the oldest in its log,"
 
@@ -144,5 +149,5 @@ def _time_of_list(snapshot: Snapshot, commit: Commit) -> int:
 
 
 def is_of_run(commit: Commit, run_version: int) -> bool:
-    """Whether a commit of this package is of the sync with this number."""
+    """Whether a commit of this package was made by the sync with this number."""
     return commit.operation == log_actions.SYNC and commit.info["operationParameters"]["epochId"] == str(run_version)

@@ -1,15 +1,16 @@
-"""Which files a table has: listed on S3, listed by Spark, or taken from an inventory (rules 40 to 44).
+"""The interface of a listing of a table's files, by S3, by Spark, or from an inventory (rules 40 to 44).
 
-What holds for every strategy:
+Every listing of this package follows these rules:
 
-- A catalog that knows the partitions says where they lie and what their values are; folders it does not know are not
-  part of the table. Where no catalog does, the files under the root are listed and their paths say the values later.
+- Where a catalog tracks the partitions of a table, it gives their locations and values, and folders that it does not
+  know are not part of the table. Otherwise the files under the table's root are listed, and the partition values are
+  parsed from their paths later.
 - Hidden and empty files are left out, files in subfolders are included.
-- A partition without anything at its location is refused, unless ``ConversionOptions.allow_missing_partitions`` says
-  otherwise. An object store cannot tell an empty folder from one that is not there, and a mistyped location looks the
-  same. A folder marker, or a hidden or empty file, is enough to be there.
-- A table's own root without anything in it is an empty table. Not so in an inventory, which may just not cover it.
-- What cannot be listed, for want of a bucket or of permission, fails the table (rule 54).
+- A partition without anything at its location is refused, unless ``ConversionOptions.allow_missing_partitions`` is
+  set: on an object store an empty folder cannot be distinguished from a missing one, or from a mistyped location. A
+  folder marker, or a hidden or empty file, is enough for a location to exist.
+- A table without anything at its root is an empty table, except in an inventory, which may not cover the root.
+- A location that cannot be listed, because its bucket does not exist or access is denied, fails the table (rule 54).
 """
 
 from __future__ import annotations
@@ -21,10 +22,7 @@ import pyarrow as pa
 
 from airflow_hive_to_delta.core.delta.log import latest_version
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
-from airflow_hive_to_delta.core.listing.locations import (
-    ARROW_FILES,
-    map_pairs,
-)
+from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA, map_pairs
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
@@ -36,16 +34,19 @@ if TYPE_CHECKING:
 
 
 class Listing(Protocol):
-    """How the files of a table are found. Write your own by having this one method."""
+    """Lists the files of a table. Users can write their own: any class with this method is a listing."""
 
-    def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]: ...
+    def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
+        """The data files of a table."""
+        ...
 
 
 class DataFrameListing(ABC):
-    """A listing whose files are a DataFrame (FILES_SCHEMA) from the start, so that the driver need not hold them."""
+    """A listing that gives the files of a table as a DataFrame, so that the driver need not hold them all."""
 
     @abstractmethod
-    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame: ...
+    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
+        """The data files of a table, in FILES_SCHEMA."""
 
     def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
         files = self.list_files_df(spark, table, ConversionOptions())
@@ -54,23 +55,26 @@ class DataFrameListing(ABC):
 
 
 class DatedListing(DataFrameListing):
-    """A listing of files as they were at some time before it is asked."""
+    """A listing whose files were listed at some earlier time."""
 
     @abstractmethod
     def listed_at_time(self, table: TableInfo) -> int | None:
-        """When, in milliseconds since the epoch: that moment or one before it; None: not known."""
+        """The time at which the files of a table were listed, or one before it, in milliseconds since the epoch.
+
+        None when the time is not known.
+        """
 
 
 class MadeListing(DatedListing):
-    """A listing of files that were listed before, by a task of their own."""
+    """A listing whose files an earlier task has listed."""
 
     @abstractmethod
     def listed_at_version(self, table: TableInfo) -> int | None:
-        """The version that the table's Delta log had before its files were listed, -1 for none; None: not known."""
+        """The version of the table's Delta log before its files were listed: -1 without a log, None if not known."""
 
 
 def log_version(table: TableInfo, options: ConversionOptions, spark: SparkSession | None = None) -> int | None:
-    """The latest version of the Delta log at a table's location, -1 without a log; None when that cannot be told."""
+    """The latest version of the Delta log at a table's location: -1 without a log, None if it cannot be read."""
     try:
         root = parse_location(table.location)
         return latest_version(storage_for(root, spark, options), root)
@@ -79,19 +83,19 @@ def log_version(table: TableInfo, options: ConversionOptions, spark: SparkSessio
 
 
 def files_as_df(spark: SparkSession, listing: Listing, table: TableInfo, options: ConversionOptions) -> DataFrame:
-    """The files of a table as a DataFrame in FILES_SCHEMA, from any listing."""
+    """The files that a listing finds of a table, as a DataFrame in FILES_SCHEMA."""
     if isinstance(listing, DataFrameListing):
         return listing.list_files_df(spark, table, options)
-    columns: dict[str, list[Any]] = {name: [] for name in ARROW_FILES.names}
+    columns: dict[str, list[Any]] = {name: [] for name in FILES_ARROW_SCHEMA.names}
     for file in listing.list_files(spark, table):
         columns["path"].append(file.path)
         columns["size"].append(file.size)
         columns["modification_time"].append(file.modification_time)
         columns["partition_values"].append(map_pairs(file.partition_values))
-    return files_from_arrow(spark, pa.table(columns, schema=ARROW_FILES))
+    return files_from_arrow(spark, pa.table(columns, schema=FILES_ARROW_SCHEMA))
 
 
 def files_from_arrow(spark: SparkSession, files: pa.Table) -> DataFrame:
-    """A list of files in Arrow's form as a DataFrame in FILES_SCHEMA."""
-    # PySpark takes no Arrow table without a chunk, and is slow with one of very many.
+    """A DataFrame in FILES_SCHEMA of an Arrow table in FILES_ARROW_SCHEMA."""
+    # PySpark does not accept an Arrow table without a chunk, and is slow with many chunks.
     return spark.createDataFrame(files.combine_chunks() if files.num_rows else [], FILES_SCHEMA)

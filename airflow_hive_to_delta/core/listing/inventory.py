@@ -1,6 +1,6 @@
-"""File lists that were made elsewhere: a user's DataFrame, and S3 Inventory reports.
+"""Lists of files that were made elsewhere: DataFrames of users, and reports of S3 Inventory.
 
-A report is a ``manifest.json``, and lists of objects in CSV, Parquet or ORC beside it. Spark reads them.
+A report consists of a ``manifest.json`` and of lists of objects in CSV, Parquet or ORC. Spark reads them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_hive_to_delta.core.errors import PartitionError, PermanentError
 from airflow_hive_to_delta.core.listing.base import DatedListing
 from airflow_hive_to_delta.core.listing.locations import (
+    assign_locations,
     check_missing,
     data_files,
-    may_be_under,
-    places_of,
-    with_places,
+    has_common_prefix,
+    table_locations,
 )
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location
+from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, absolute_uri_column, parse_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -32,15 +32,15 @@ _FORMATS = {"CSV": "csv", "Parquet": "parquet", "ORC": "orc"}
 
 
 class InventoryListing(DatedListing):
-    """Files of many tables in one DataFrame, such as an S3 Inventory report; each table takes its own.
+    """Takes the files of each table from one DataFrame with the files of many, such as an S3 Inventory report.
 
-    The inventory is read once or twice for each table: cache it when there are many.
+    The DataFrame is read once or twice for each table. Cache it when there are many tables.
 
-    :param files_df: what :func:`check_files_df` accepts.
-    :param glue_database: as for :class:`S3Listing`.
-    :param listed_at: when the files were as ``files_df`` has them, with a time zone: not later than the moment at which
-        listing them began. A sync with ``output_mode="complete"`` needs it, to refuse a list that is older than what
-        the Delta table has.
+    :param files_df: a DataFrame that :func:`check_files_df` accepts.
+    :param glue_database: the Glue database that has the tables' partitions, when the tables do not say so themselves.
+    :param region: the region of that database.
+    :param listed_at: a time with a time zone, not later than the moment at which the listing of the files began. A
+        sync with ``output_mode="complete"`` needs it, to refuse a list that is older than what the Delta table has.
     """
 
     def __init__(
@@ -65,9 +65,12 @@ class InventoryListing(DatedListing):
         glue_database: str | None = None,
         region: str | None = None,
     ) -> InventoryListing:
-        """Read S3 Inventory reports by their ``manifest.json``, one for each source bucket. Current versions only.
+        """A listing from reports of S3 Inventory. Only the current versions of objects are taken.
 
-        The list is as old as the oldest of them, by its ``creationTimestamp``.
+        The list is as old as the oldest report, by its ``creationTimestamp``.
+
+        :param manifest_uri: the URI of the report's ``manifest.json``, or one for each source bucket.
+        :raises PermanentError: a manifest or report is not as S3 Inventory writes it, or lacks a needed field.
         """
         uris = [manifest_uri] if isinstance(manifest_uri, str) else manifest_uri
         if not uris:
@@ -84,28 +87,30 @@ class InventoryListing(DatedListing):
         return self._listed_at
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
-        places = places_of(spark, table, options, self.glue_database, self.region)
-        if not places:
+        locations = table_locations(spark, table, options, self.glue_database, self.region)
+        if not locations:
             return spark.createDataFrame([], FILES_SCHEMA)
-        placed = with_places(self.files.where(may_be_under(places)), places)
+        assigned = assign_locations(self.files.where(has_common_prefix(locations)), locations)
         if not options.allow_missing_partitions:
             with spark_call(f"Looking for the files of {table.qualified_name} in the inventory"):
-                there = {row[0] for row in placed.select("place").distinct().collect()}
-            missing = [place for number, place in enumerate(places) if number not in there]
+                present = {row[0] for row in assigned.select("location_index").distinct().collect()}
+            missing = [location for index, location in enumerate(locations) if index not in present]
             if missing and missing[0].values is None:
                 raise PartitionError(
                     f"The inventory has no file under {missing[0].location}, the root of {table.qualified_name}. Take "
                     "one that covers it, or pass ConversionOptions(allow_missing_partitions=True) if the table is empty"
                 )
             check_missing(table, missing, options)
-        return data_files(placed)
+        return data_files(assigned)
 
 
 def check_files_df(files_df: DataFrame) -> DataFrame:
-    """A user's file list in FILES_SCHEMA, or an error that says what is missing or of the wrong type.
+    """A user's list of files, checked and brought into FILES_SCHEMA.
 
-    It has ``file_path`` (as on the storage, never URL-encoded: ``s3://``, ``file:`` or another scheme, or an absolute
-    local path), ``size`` in bytes, and optionally ``last_modified``: a timestamp, or milliseconds since the epoch.
+    :param files_df: a DataFrame with the columns ``file_path``, a URI or an absolute local path that is not
+        URL-encoded, ``size`` in bytes, and optionally ``last_modified``, a timestamp or milliseconds since the epoch.
+    :raises PermanentError: a column is missing or has the wrong type. Paths and sizes are checked when Spark reads
+        them.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -127,9 +132,7 @@ def check_files_df(files_df: DataFrame) -> DataFrame:
             "file_path (string), size (an integer type) and optionally last_modified (timestamp, or bigint in ms)"
         )
     path, size = F.col("file_path"), F.col("size").cast("bigint")
-    # One spelling, `scheme://authority/path`, for everything that follows.
-    spelt = F.regexp_replace(path, r"^(?:file:(?://(?:localhost)?)?)?/", "file:///")
-    spelt = F.regexp_replace(spelt, r"^([a-z][a-z0-9+.-]*):/(?!/)", "$1:///")
+    uri = absolute_uri_column(path)
     bad_path = F.format_string("file_path is %s, expected an absolute path or a URI such as s3://bucket/file", path)
     bad_size = F.format_string("The size of %s is null, expected its bytes", path)
     if "last_modified" not in types:
@@ -141,7 +144,7 @@ def check_files_df(files_df: DataFrame) -> DataFrame:
     else:
         modified = F.col("last_modified")
     return files_df.select(
-        F.when(spelt.rlike(r"^[a-z][a-z0-9+.-]*://"), spelt).otherwise(F.raise_error(bad_path)).alias("path"),
+        F.when(uri.rlike(r"^[a-z][a-z0-9+.-]*://"), uri).otherwise(F.raise_error(bad_path)).alias("path"),
         F.coalesce(size, F.raise_error(bad_size).cast("bigint")).alias("size"),
         modified.cast("bigint").alias("modification_time"),
         F.lit(None).cast("map<string,string>").alias("partition_values"),
@@ -149,18 +152,19 @@ def check_files_df(files_df: DataFrame) -> DataFrame:
 
 
 class Inventory(NamedTuple):
-    """The objects of one bucket, by an inventory report."""
+    """The objects of one bucket in a report of S3 Inventory."""
 
-    #: As :func:`check_files_df` takes them.
+    #: A DataFrame that :func:`check_files_df` accepts.
     files: DataFrame
-    #: When S3 began to scan the bucket, in milliseconds since the epoch; None: the manifest does not say.
+    #: When S3 began to scan the bucket, in milliseconds since the epoch; None if the manifest does not say.
     created: int | None
 
 
 def read_inventory(spark: SparkSession, manifest_uri: str) -> Inventory:
-    """The current objects of a report's source bucket.
+    """Read a report of S3 Inventory. Older versions and delete markers are left out.
 
-    Older versions and delete markers are left out. The paths have the scheme of ``manifest_uri``.
+    :param manifest_uri: the URI of the report's ``manifest.json``. The paths get its scheme.
+    :raises PermanentError: the manifest or the report is not as S3 Inventory writes it, or lacks a needed field.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -180,11 +184,11 @@ def read_inventory(spark: SparkSession, manifest_uri: str) -> Inventory:
     reader = _reader(spark).format(file_format)
     if file_format == "csv":
         names = [name.strip().replace("`", "``") for name in manifest["fileSchema"].split(",")]
-        # Without a header: the manifest has it.
+        # The files have no header; the manifest names the columns.
         reader = reader.schema(", ".join(f"`{name}` string" for name in names)).option("escape", '"')
     with spark_call(f"Reading the inventory report of {manifest_uri}"):
         objects = reader.load(reports)
-        # CSV says IsLatest where Parquet and ORC say is_latest.
+        # A column is called IsLatest in CSV, is_latest in Parquet and ORC.
         columns = {name.replace("_", "").lower(): F.col(f"`{name.replace('`', '``')}`") for name in objects.columns}
     missing = [field for field in ("Key", "Size") if field.lower() not in columns]
     if missing:
@@ -196,7 +200,7 @@ def read_inventory(spark: SparkSession, manifest_uri: str) -> Inventory:
         objects = objects.where(columns["islatest"].cast("boolean"))
     if "isdeletemarker" in columns:
         objects = objects.where(~columns["isdeletemarker"].cast("boolean"))
-    # Keys in CSV are encoded as a form is: `+` is a space.
+    # Keys in CSV are encoded as in a form, where `+` is a space.
     key = F.url_decode(columns["key"]) if file_format == "csv" else columns["key"]
     modified = columns.get("lastmodifieddate", F.lit(None).cast("timestamp"))
     files = objects.select(
@@ -234,5 +238,5 @@ def _read_manifest(spark: SparkSession, uri: str) -> dict[str, Any]:
 
 
 def _reader(spark: SparkSession) -> DataFrameReader:
-    # Names are names: neither patterns, nor partition folders to make columns of.
+    # Names are neither patterns nor partition folders.
     return spark.read.option("__globPaths__", "false").option("recursiveFileLookup", "true")

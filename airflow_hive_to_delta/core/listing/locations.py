@@ -1,4 +1,4 @@
-"""Where a table's files lie, and which of the files found there are its own (rules 40 to 43)."""
+"""The locations that a table's files are listed in, and which files there belong to it (rules 40 to 43)."""
 
 from __future__ import annotations
 
@@ -14,42 +14,51 @@ from airflow_hive_to_delta.core.catalogs.partitions import table_partitions
 from airflow_hive_to_delta.core.errors import PartitionError
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, check_allowed, is_hidden, parse_location
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
+from airflow_hive_to_delta.core.storage.uri import (
+    Location,
+    LocationIndex,
+    canonical_uri_column,
+    check_allowed,
+    is_hidden,
+    parse_location,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 #: Names that no Hadoop file system can address.
 UNREADABLE_NAMES = frozenset({"", ".", ".."})
-#: FILES_SCHEMA, as pyarrow says it.
-ARROW_FILES = pa.schema(
-    [
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("modification_time", pa.int64()),
-        ("partition_values", pa.map_(pa.string(), pa.string())),
-    ]
-)
+FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
+_ASSIGNED_SCHEMA = f"{FILES_SCHEMA}, location_index int, is_data boolean"
+_ASSIGNED_ARROW_SCHEMA = arrow_schema(_ASSIGNED_SCHEMA)
 
 
-class Place(NamedTuple):
-    """A folder to list: a partition's location, or the table's root."""
+class TableLocation(NamedTuple):
+    """A folder whose files belong to a table: the location of one of its partitions, or its root."""
 
     location: Location
-    #: None: they are in the paths.
+    #: The partition's values as the metastore has them. None: the paths of the files say them.
     values: dict[str, str | None] | None
-    #: For messages: the partition, or the table.
-    what: str
+    #: The partition or the table, as messages name it.
+    description: str
 
 
-def places_of(
+def table_locations(
     spark: SparkSession | None,
     table: TableInfo,
     options: ConversionOptions,
     glue_database: str | None,
     region: str | None,
     max_workers: int = 8,
-) -> list[Place]:
+) -> list[TableLocation]:
+    """The folders to list for a table: the locations of its partitions where a catalog tracks them, or its root.
+
+    :param spark: needed for tables whose partitions the session's catalog knows.
+    :param glue_database: the Glue database that has the table's partitions, where the table does not say so itself.
+    :raises PartitionError: two partitions share files.
+    :raises UnsupportedTableError: another table of the catalog lies in one of the folders.
+    """
     root = parse_location(table.location, f"The location of {table.qualified_name}")
     check_allowed(root, options.allowed_roots)
     partitions = table_partitions(
@@ -57,14 +66,20 @@ def places_of(
     )
     check_nested_tables(table, None if partitions is None else [p.location for p in partitions], options)
     if partitions is None:
-        return [Place(root, None, f"the table {table.qualified_name}")]
-    return [Place(p.location, p.values, f"the partition {p.name} of {table.qualified_name}") for p in partitions]
+        return [TableLocation(root, None, f"the table {table.qualified_name}")]
+    return [
+        TableLocation(p.location, p.values, f"the partition {p.name} of {table.qualified_name}") for p in partitions
+    ]
 
 
-def check_missing(table: TableInfo, missing: Sequence[Place], options: ConversionOptions) -> None:
-    partitions = [place for place in missing if place.values is not None]
+def check_missing(table: TableInfo, missing: Sequence[TableLocation], options: ConversionOptions) -> None:
+    """Refuse a table that has partitions among the locations without a file, unless the options allow it.
+
+    :raises PartitionError: it names the first few of them.
+    """
+    partitions = [partition for partition in missing if partition.values is not None]
     if partitions and not options.allow_missing_partitions:
-        shown = "; ".join(f"{place.what} at {place.location}" for place in partitions[:5])
+        shown = "; ".join(f"{partition.description} at {partition.location}" for partition in partitions[:5])
         raise PartitionError(
             f"{len(partitions)} partition(s) of {table.qualified_name} have nothing at their location: {shown}. Mend "
             "or drop them in the metastore, or pass ConversionOptions(allow_missing_partitions=True) if they are empty"
@@ -72,76 +87,75 @@ def check_missing(table: TableInfo, missing: Sequence[Place], options: Conversio
 
 
 def is_data_file(relative_path: str, size: int) -> bool:
-    """Whether a file is one of the table's, by its path from the place it was listed in (rules 40 and 41).
+    """Whether a file is one of the table's, by its path from the location it was listed in (rules 40 and 41).
 
-    True for a path that no Hadoop file system can address: it is to be refused, not passed over.
+    True for a path that no Hadoop file system can address, so that the caller refuses the file instead of ignoring it.
     """
     return size > 0 and not is_hidden("/".join(n for n in relative_path.split("/") if n not in UNREADABLE_NAMES))
 
 
 def files_batch(files: list[tuple[str, int, int]], values: dict[str, str | None] | None) -> pa.RecordBatch:
+    """The files of one partition, in the form of FILES_ARROW_SCHEMA.
+
+    :param files: path, size and modification time of each.
+    :param values: the partition's values; None: the paths say them.
+    """
     columns: list[Sequence[Any]] = [*zip(*files, strict=True), [map_pairs(values)] * len(files)]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, ARROW_FILES, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_FILES)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, FILES_ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=FILES_ARROW_SCHEMA)
 
 
 def map_pairs(values: dict[str, str | None] | None) -> list[tuple[str, str | None]] | None:
-    """A map in the form pyarrow takes it."""
+    """A map in the form in which pyarrow takes it: a list of pairs."""
     return None if values is None else list(values.items())
 
 
-def with_places(files: DataFrame, places: Sequence[Place]) -> DataFrame:
-    """Each file with its partition's values, the number of its place, and whether it is data. Other files are left out.
+def assign_locations(files: DataFrame, locations: Sequence[TableLocation]) -> DataFrame:
+    """The files that lie in one of a table's locations, with the values of their partition.
 
-    The innermost place that holds a file is its own; places do not overlap (rule 43).
+    ``location_index`` is the position of a file's location among ``locations``, and ``is_data`` says whether the file
+    is one of the table's data files. A file in several locations gets the innermost of them; those of partitions do not
+    overlap (rule 43).
+
+    :param files: a DataFrame in FILES_SCHEMA.
     """
-    numbers = {place.location.place: number for number, place in enumerate(places)}
-    values = [map_pairs(place.values) for place in places]
+    index = LocationIndex([location.location for location in locations])
+    values = [map_pairs(location.values) for location in locations]
 
-    def place_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def assign(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            kept, placed, is_data = [], [], []
+            rows, assigned, is_data = [], [], []
             for row, (path, size) in enumerate(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), strict=True)):
-                scheme, _, rest = path.partition("://")
-                authority, _, name = rest.partition("/")
-                store = ("s3" if scheme in S3_SCHEMES else scheme, authority)
-                name = f"/{name}"
-                cut = len(name)
-                while (cut := name.rfind("/", 0, cut)) >= 0:
-                    number = numbers.get((*store, name[:cut]))
-                    # `hdfs:///x` names no host: it is on the session's own, which Spark fills in.
-                    number = numbers.get((store[0], "", name[:cut])) if number is None else number
-                    if number is not None:
-                        kept.append(row)
-                        placed.append(number)
-                        is_data.append(is_data_file(name[cut + 1 :], size))
-                        break
-            taken = batch.take(pa.array(kept, pa.int64()))
-            yield pa.RecordBatch.from_arrays(
-                [
-                    *(taken[field.name].cast(field.type) for field in list(ARROW_FILES)[:3]),
-                    pa.array([values[number] for number in placed], ARROW_FILES.field("partition_values").type),
-                    pa.array(placed, pa.int32()),
-                    pa.array(is_data, pa.bool_()),
-                ],
-                names=[*ARROW_FILES.names, "place", "is_data"],
-            )
+                if (found := index.find(path)) is not None:
+                    rows.append(row)
+                    assigned.append(found[0])
+                    is_data.append(is_data_file(found[1], size))
+            taken = batch.take(pa.array(rows, pa.int64()))
+            arrays = [
+                *(taken[name] for name in ("path", "size", "modification_time")),
+                pa.array([values[number] for number in assigned], FILES_ARROW_SCHEMA.field("partition_values").type),
+                pa.array(assigned),
+                pa.array(is_data),
+            ]
+            columns = zip(arrays, _ASSIGNED_ARROW_SCHEMA.types, strict=True)
+            yield pa.RecordBatch.from_arrays([a.cast(t) for a, t in columns], schema=_ASSIGNED_ARROW_SCHEMA)
 
-    return files.mapInArrow(place_files, f"{FILES_SCHEMA}, place int, is_data boolean")
+    return files.mapInArrow(assign, _ASSIGNED_SCHEMA)
 
 
-def data_files(placed: DataFrame) -> DataFrame:
-    return placed.where("is_data").select(*ARROW_FILES.names)
+def data_files(assigned: DataFrame) -> DataFrame:
+    """The data files, in FILES_SCHEMA, of a DataFrame that :func:`assign_locations` made."""
+    return assigned.where("is_data").select(*FILES_ARROW_SCHEMA.names)
 
 
-def may_be_under(places: Sequence[Place]) -> Column:
-    """A cheap first cut of an inventory: one prefix for each bucket, so that few files reach :func:`with_places`."""
-    from pyspark.sql import functions as F  # noqa: N812
+def has_common_prefix(locations: Sequence[TableLocation]) -> Column:
+    """A filter for a DataFrame in FILES_SCHEMA that keeps every file in one of the locations, and a few others.
 
+    It compares the paths with one prefix for each bucket, so that few files of a large inventory reach
+    :func:`assign_locations`, whose Python workers are slower.
+    """
     paths: dict[tuple[str, str], list[str]] = {}
-    for place in places:
-        scheme, authority, path = place.location.place
-        paths.setdefault((scheme, authority), []).append(path or "/")
-    spelt = F.regexp_replace("path", "^s3[an]://", "s3://")
+    for location in locations:
+        paths.setdefault(location.location.store, []).append(location.location.path or "/")
     prefixes = (f"{scheme}://{authority}{os.path.commonpath(found)}" for (scheme, authority), found in paths.items())
-    return reduce(lambda a, b: a | b, map(spelt.startswith, prefixes))
+    return reduce(lambda a, b: a | b, map(canonical_uri_column("path").startswith, prefixes))

@@ -15,13 +15,13 @@ from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
 from airflow_hive_to_delta.core.listing.base import DataFrameListing, files_from_arrow
 from airflow_hive_to_delta.core.listing.inventory import check_files_df as check_files_df
 from airflow_hive_to_delta.core.listing.locations import (
-    ARROW_FILES,
+    FILES_ARROW_SCHEMA,
     UNREADABLE_NAMES,
-    Place,
+    TableLocation,
     check_missing,
     files_batch,
     is_data_file,
-    places_of,
+    table_locations,
 )
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 
 
 class S3Listing(DataFrameListing):
-    """Lists S3 with boto3 from this machine, many requests at a time, each bucket in its own region.
+    """Lists files on S3 with boto3 from this machine, with many requests in parallel, each bucket in its own region.
 
-    :param glue_database: the Glue database that knows the tables' partitions, when the tables do not say so themselves.
+    :param region: where to ask for the buckets' regions, and the region of the Glue database.
+    :param glue_database: the Glue database that has the tables' partitions, when the tables do not say so themselves.
+    :param max_workers: how many requests are made in parallel.
     """
 
     def __init__(self, region: str | None = None, glue_database: str | None = None, max_workers: int = 32) -> None:
@@ -45,46 +47,52 @@ class S3Listing(DataFrameListing):
         self.max_workers = min(max_workers, aws.MAX_CONNECTIONS)
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
-        return files_from_arrow(spark, pa.Table.from_batches(self.list_batches(table, options, spark), ARROW_FILES))
+        return files_from_arrow(
+            spark, pa.Table.from_batches(self.list_batches(table, options, spark), FILES_ARROW_SCHEMA)
+        )
 
     def list_batches(
         self, table: TableInfo, options: ConversionOptions, spark: SparkSession | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The files in the form of ARROW_FILES, as they are found, in no order; a few pages of them are held at a time.
+        """The files of a table in FILES_ARROW_SCHEMA, as they are found, in no order.
 
-        The list is whole when the iterator has ended: a partition that is missing is an error only then.
+        A few pages of them are held at a time.         The list is complete when the iterator has ended, and only
+        then a missing partition is an error.
 
         :param spark: needed for tables whose partitions the session's catalog knows.
+        :raises PartitionError: a partition has nothing at its location, and the options do not allow that.
+        :raises PermanentError: a location is not on S3, or a key cannot be addressed by a Hadoop file system.
         """
-        places = places_of(spark, table, options, self.glue_database, self.region, self.max_workers)
-        for place in places:
-            if place.location.scheme not in S3_SCHEMES:
+        locations = table_locations(spark, table, options, self.glue_database, self.region, self.max_workers)
+        for found in locations:
+            if found.location.scheme not in S3_SCHEMES:
                 raise PermanentError(
-                    f"{place.what} is at {place.location}, which is not on S3; list it with DatabricksListing"
+                    f"{found.description} is at {found.location}, which is not on S3; list it with DatabricksListing"
                 )
-        folders = [_Folder(place, f"{place.location.key}/" if place.location.key else "") for place in places]
-        in_paths = table.partition_keys if places and places[0].values is None else []
+        folders = [_Folder(found, f"{found.location.key}/" if found.location.key else "") for found in locations]
+        in_paths = table.partition_keys if locations and locations[0].values is None else []
         with ThreadPoolExecutor(self.max_workers) as pool:
-            # A root is one folder: go down its partition folders until there are enough to list side by side.
+            # A root is one folder. Its partition folders are listed level by level, until there are enough for all
+            # workers.
             for _ in in_paths:
                 if len(folders) < self.max_workers:
                     below = []
-                    for _, page in self._listed(pool, folders, options, one_level=True):
+                    for _, page in self._list_all(pool, folders, options, one_level=True):
                         yield from page.batches
                         below += page.folders
                     folders = below
-            there = set()
-            for number, page in self._listed(pool, folders, options, one_level=False):
+            present = set()
+            for index, page in self._list_all(pool, folders, options, one_level=False):
                 yield from page.batches
-                if page.is_there:
-                    there.add(number)
-        missing = [folder.place for number, folder in enumerate(folders) if number not in there]
+                if page.has_objects:
+                    present.add(index)
+        missing = [folder.listed for index, folder in enumerate(folders) if index not in present]
         check_missing(table, missing, options)
 
-    def _listed(
+    def _list_all(
         self, pool: ThreadPoolExecutor, folders: list[_Folder], options: ConversionOptions, *, one_level: bool
     ) -> Iterator[tuple[int, _Page]]:
-        """The pages of all folders, each with its folder's number, listed side by side as fast as they are taken."""
+        """The pages of all folders, each with the index of its folder, listed in parallel as fast as they are taken."""
         found: queue.Queue[tuple[int, _Page | Exception | None]] = queue.Queue(maxsize=self.max_workers)
         stopped = threading.Event()
 
@@ -113,13 +121,13 @@ class S3Listing(DataFrameListing):
             stopped.set()
             for task in listed:
                 task.cancel()
-            # Whoever waits for room finds it, and then that nobody listens.
+            # A task that waits for room in the queue gets it, then sees that it has to stop.
             while not all(task.done() for task in listed):
                 with suppress(queue.Empty):
                     found.get(timeout=0.05)
 
     def _list(self, folder: _Folder, options: ConversionOptions, one_level: bool) -> Iterator[_Page]:
-        location = folder.place.location
+        location = folder.listed.location
         base = len(f"{location.key}/") if location.key else 0
         for answer in self._pages(folder, options, {"Delimiter": "/"} if one_level else {}):
             files = []
@@ -129,23 +137,24 @@ class S3Listing(DataFrameListing):
                     continue
                 if not UNREADABLE_NAMES.isdisjoint(key[base:].split("/")):
                     raise PermanentError(
-                        f"The key {key!r} in the bucket {location.authority}, of {folder.place.what}, has an empty, "
-                        "'.' or '..' segment, which no Hadoop file system can address. Rename or remove the object"
+                        f"The key {key!r} in the bucket {location.authority}, of {folder.listed.description}, has an "
+                        "empty, '.' or '..' segment, which no Hadoop file system can address. Rename or remove the "
+                        "object"
                     )
                 path = f"{location.scheme}://{location.authority}/{key}"
                 files.append((path, size, round(found["LastModified"].timestamp() * 1000)))
             prefixes = [found["Prefix"] for found in answer.get("CommonPrefixes", [])]
             yield _Page(
-                batches=[files_batch(files, folder.place.values)] if files else [],
-                folders=[_Folder(folder.place, prefix) for prefix in prefixes if is_data_file(prefix[base:], size=1)],
-                is_there=bool(answer.get("Contents")),
+                batches=[files_batch(files, folder.listed.values)] if files else [],
+                folders=[_Folder(folder.listed, prefix) for prefix in prefixes if is_data_file(prefix[base:], size=1)],
+                has_objects=bool(answer.get("Contents")),
             )
 
     def _pages(
         self, folder: _Folder, options: ConversionOptions, delimiter: dict[str, str]
     ) -> Iterator[dict[str, Any]]:
-        bucket = folder.place.location.authority
-        doing = f"Listing {folder.place.what} at {folder.place.location}"
+        bucket = folder.listed.location.authority
+        doing = f"Listing {folder.listed.description} at {folder.listed.location}"
         owner = options.expected_bucket_owner
         try:
             client = aws.s3_client(bucket, self.region or options.region, owner)
@@ -157,7 +166,9 @@ class S3Listing(DataFrameListing):
 
 
 class _Folder(NamedTuple):
-    place: Place
+    """A prefix to list, which is that of a table's location or one below it."""
+
+    listed: TableLocation
     prefix: str
 
 
@@ -166,4 +177,5 @@ class _Page(NamedTuple):
 
     batches: list[pa.RecordBatch]
     folders: list[_Folder]
-    is_there: bool
+    #: Whether there was any object, a data file or not.
+    has_objects: bool

@@ -1,4 +1,4 @@
-"""Listing the files of tables with Spark, on any file system that the session knows."""
+"""Listing the files of tables with Spark, on any file system of the session."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.core.listing.base import DataFrameListing
 from airflow_hive_to_delta.core.listing.inventory import check_files_df as check_files_df
 from airflow_hive_to_delta.core.listing.locations import (
-    Place,
+    TableLocation,
+    assign_locations,
     check_missing,
     data_files,
-    places_of,
-    with_places,
+    table_locations,
 )
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
@@ -28,68 +28,74 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LOCATIONS_PER_READ = 5_000
-#: Spark makes a task of each 128 MB of listed files, though none is read; more tasks than this only cost time.
+#: Spark makes a task for every 128 MB of listed files, though it does not read them. More tasks than this cost time.
 _MOST_TASKS = 200
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 
 
 class DatabricksListing(DataFrameListing):
-    """Lists with Spark alone, by the session's own credentials. Works in any Spark, on any file system it knows.
+    """Lists files with Spark and the credentials of its session. It works on any Spark, not only on Databricks.
 
-    Partitions of a table that came from Glue are asked of Glue, as its discovery was; all else is Spark.
+    The partitions of a table that was discovered in Glue are read from Glue with boto3.
+
+    :param max_workers: how many partitions are looked up in parallel.
     """
 
     def __init__(self, max_workers: int = 8) -> None:
         self.max_workers = max_workers
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
-        places = places_of(spark, table, options, None, None, self.max_workers)
+        locations = table_locations(spark, table, options, None, None, self.max_workers)
         frames = []
-        for start in range(0, len(places), _LOCATIONS_PER_READ):
-            frames.extend(self._read(spark, table, places[start : start + _LOCATIONS_PER_READ], options))
+        for start in range(0, len(locations), _LOCATIONS_PER_READ):
+            frames.extend(self._list(spark, table, locations[start : start + _LOCATIONS_PER_READ], options))
         if not frames:
             return spark.createDataFrame([], FILES_SCHEMA)
-        return data_files(with_places(reduce(lambda a, b: a.union(b), frames).coalesce(_MOST_TASKS), places))
+        listed = reduce(lambda a, b: a.union(b), frames).coalesce(_MOST_TASKS)
+        return data_files(assign_locations(listed, locations))
 
-    def _read(
-        self, spark: SparkSession, table: TableInfo, places: Sequence[Place], options: ConversionOptions
+    def _list(
+        self, spark: SparkSession, table: TableInfo, locations: Sequence[TableLocation], options: ConversionOptions
     ) -> list[DataFrame]:
-        """The files at these places, in one DataFrame; none when no place is there."""
-        # Of a name that looks like a pattern Spark does not say that it is missing.
-        odd = [place for place in places if _PATTERN.search(place.location.path)]
-        places = self._those_there(spark, table, odd, options) + [place for place in places if place not in odd]
-        if not places:
+        """The files at these locations in one DataFrame, or none at all when no location exists."""
+        # Spark does not report a missing location whose name looks like a pattern, so each of those is looked up first.
+        odd = [location for location in locations if _PATTERN.search(location.location.path)]
+        plain = [location for location in locations if location not in odd]
+        locations = self._existing(spark, table, odd, options) + plain
+        if not locations:
             return []
         try:
             with spark_call(f"Listing the files of {table.qualified_name}"):
-                return [_spark_listing(spark, [place.location for place in places])]
+                return [_spark_listing(spark, [location.location for location in locations])]
         except HiveToDeltaError as error:
             failure = error
-        # Spark names one place that it cannot list, or none: ask for each.
-        left = self._those_there(spark, table, places, options)
-        if len(left) == len(places):
+        # The error names one location that Spark cannot list, or none, so each location is looked up.
+        existing = self._existing(spark, table, locations, options)
+        if len(existing) == len(locations):
             raise failure
-        return [_spark_listing(spark, [place.location for place in left])] if left else []
+        return [_spark_listing(spark, [location.location for location in existing])] if existing else []
 
-    def _those_there(
-        self, spark: SparkSession, table: TableInfo, places: Sequence[Place], options: ConversionOptions
-    ) -> list[Place]:
+    def _existing(
+        self, spark: SparkSession, table: TableInfo, locations: Sequence[TableLocation], options: ConversionOptions
+    ) -> list[TableLocation]:
         with ThreadPoolExecutor(self.max_workers) as pool:
-            there = list(pool.map(lambda place: _is_there(spark, place), places))
-        check_missing(table, [place for place, found in zip(places, there, strict=True) if not found], options)
-        return [place for place, found in zip(places, there, strict=True) if found]
+            exists = list(pool.map(lambda location: _exists(spark, location), locations))
+        by_existence = list(zip(locations, exists, strict=True))
+        check_missing(table, [location for location, found in by_existence if not found], options)
+        return [location for location, found in by_existence if found]
 
 
 def _spark_listing(spark: SparkSession, locations: Sequence[Location]) -> DataFrame:
-    """What Spark finds at these places, in FILES_SCHEMA. Contents are not read."""
+    """The files that Spark lists at these locations, in FILES_SCHEMA. Their contents are not read."""
     from pyspark.sql import functions as F  # noqa: N812
 
     found = (
         spark.read.format("binaryFile")
         .option("recursiveFileLookup", "true")
-        # Names are names: `{`, `[`, `*` and `?` in them are no patterns.
+        # Locations are names: `{`, `[`, `*` and `?` in them are not patterns.
         .option("__globPaths__", "false")
-        # Twice, for a folder that a stream wrote: of a single path Spark would read what its `_spark_metadata` lists.
+        # With one location twice: given a single path that a stream wrote to, Spark would list only what the stream's
+        # `_spark_metadata` names.
         .load([str(location) for location in [*locations, locations[0]]])
     )
     return check_files_df(
@@ -101,12 +107,13 @@ def _spark_listing(spark: SparkSession, locations: Sequence[Location]) -> DataFr
     )
 
 
-def _is_there(spark: SparkSession, place: Place) -> bool:
+def _exists(spark: SparkSession, location: TableLocation) -> bool:
     from pyspark.errors import AnalysisException
 
-    # As a pattern that only its own name fits, a missing name is an error of Spark's; as a name it may not be.
-    pattern = _PATTERN.sub(r"\\\g<0>", str(place.location))
-    with spark_call(f"Listing {place.what} at {place.location}"):
+    # Spark raises an error for a pattern that fits nothing, and not always for a name that does not exist. So the name
+    # is given as a pattern that fits only itself.
+    pattern = _PATTERN.sub(r"\\\g<0>", str(location.location))
+    with spark_call(f"Listing {location.description} at {location.location}"):
         try:
             spark.read.format("binaryFile").option("recursiveFileLookup", "true").load([pattern, pattern]).isLocal()
         except AnalysisException as error:

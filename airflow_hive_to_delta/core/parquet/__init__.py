@@ -1,1 +1,1 @@
-"""What Parquet files say of themselves, as add actions with statistics."""
+"""Describing Parquet files, and making add actions with statistics from them."""

@@ -1,4 +1,8 @@
-"""From a listed file to its add action: is it part of the table, under which path, in which partition."""
+"""From a listed file to its add action.
+
+The location of a file says whether it is part of the table, which ``add.path`` it has, and which partition it belongs
+to (:class:`FileLocator`). Once the file was described too, its add action is written (:class:`AddWriter`).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,8 @@ from airflow_hive_to_delta.core.errors import (
     TransientError,
 )
 from airflow_hive_to_delta.core.parquet.statistics import StatisticsWriter, TableLeaf
-from airflow_hive_to_delta.core.schema.partition_values import normalise, partition_folders, values_from_path
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
+from airflow_hive_to_delta.core.schema.partition_values import partition_folders, stored_values
 from airflow_hive_to_delta.core.storage.uri import (
     Location,
     add_path,
@@ -33,48 +38,29 @@ from airflow_hive_to_delta.core.storage.uri import (
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
 
-#: What is known of a file once it was described. ``error`` is null unless the file cannot be part of the table,
-#: and ``error_kind`` names its class.
-#: ``layout`` names the file's own schema, whose text ``file_schema`` at least one file of each layout and task has.
-#: ``key`` and ``folder_keys`` are filled where Spark's own reader describes the files.
+#: What is known of a file once it was described. ``error`` is null unless the file cannot be part of the table, and
+#: ``error_kind`` names its class. ``layout`` names the file's own schema; its text, ``file_schema``, is given with at
+#: least one file of each layout and task. ``key``, the file's canonical URI, and ``folder_keys`` are given where files
+#: are described by their paths only.
 DESCRIBED_SCHEMA = (
     "path string, size bigint, modification_time bigint, add_path string, partition_values string, rows bigint, "
     "layout string, file_schema string, leaf_statistics string, key string, folder_keys string, "
     "error string, error_kind string, retryable boolean"
 )
-DESCRIBED_ARROW = pa.schema(
-    [
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("modification_time", pa.int64()),
-        ("add_path", pa.string()),
-        ("partition_values", pa.string()),
-        ("rows", pa.int64()),
-        ("layout", pa.string()),
-        ("file_schema", pa.string()),
-        ("leaf_statistics", pa.string()),
-        ("key", pa.string()),
-        ("folder_keys", pa.string()),
-        ("error", pa.string()),
-        ("error_kind", pa.string()),
-        ("retryable", pa.bool_()),
-    ]
-)
-#: Add actions in blocks of lines, so that a row is worth its way to the driver: with the hash of every path, by which a
-#: file listed twice is found, and the rows of all of them, null if those of one are not known.
+DESCRIBED_ARROW_SCHEMA = arrow_schema(DESCRIBED_SCHEMA)
+#: Many add actions in each row, because every row costs time on its way to the driver: their lines, the hashes of their
+#: paths, by which a file that is listed twice is found, and the sum of their rows, null if those of one are not known.
 BLOCKS_SCHEMA = "lines string, hashes binary, rows bigint, error string"
-_ARROW_BLOCKS = pa.schema(
-    [("lines", pa.string()), ("hashes", pa.binary()), ("rows", pa.int64()), ("error", pa.string())]
-)
+_BLOCKS_ARROW_SCHEMA = arrow_schema(BLOCKS_SCHEMA)
 _LINES_PER_BLOCK = 1_000
 _HASH_BYTES = 8
-#: Folders that one task remembers; its files come folder by folder, or from few of them.
+#: Folders whose partition values one task remembers.
 _MOST_FOLDERS = 10_000
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A file's place in the table."""
+class FilePlacement:
+    """Where a file belongs in the table."""
 
     location: Location
     add_path: str
@@ -85,7 +71,7 @@ class Placed:
 
 
 def error_row(error: HiveToDeltaError) -> dict[str, Any]:
-    """What a described file says of the error that keeps it out of the table."""
+    """The columns of DESCRIBED_SCHEMA for a file that cannot be part of the table because of this error."""
     return {
         "error": str(error),
         "error_kind": type(error).__name__,
@@ -93,8 +79,19 @@ def error_row(error: HiveToDeltaError) -> dict[str, Any]:
     }
 
 
-class Placer:
-    """Finds the place of every file in one table. Files of one folder share what the folder says."""
+def placement_row(placement: FilePlacement) -> dict[str, Any]:
+    """The columns of DESCRIBED_SCHEMA that say where a file belongs."""
+    return {
+        "add_path": placement.add_path,
+        "partition_values": json.dumps(placement.partition_values or {}),
+    }
+
+
+class FileLocator:
+    """Finds out by its location where each file belongs in a table.
+
+    :param partition_types: Delta type of every partition column, in order.
+    """
 
     def __init__(self, root: Location, partition_types: dict[str, str], options: ConversionOptions) -> None:
         self._root = root
@@ -102,10 +99,15 @@ class Placer:
         self._options = options
         self._values_by_folder: dict[str, dict[str, str | None]] = {}
 
-    def place(self, file: dict[str, Any]) -> Placed | None:
-        """Where a file of FILES_SCHEMA belongs; None when it is no data file (rules 40 and 41).
+    def locate(self, file: dict[str, Any]) -> FilePlacement | None:
+        """Where a file belongs; None when it is not a data file (rules 40 and 41).
 
-        A listing that gives partition values knows the partition's own location, which may lie in a hidden folder.
+        A listing that gives partition values has found the file at a partition's own location, which may lie in a
+        hidden folder.
+
+        :param file: a row of FILES_SCHEMA.
+        :raises PermanentError: the file lies outside the allowed roots, or has an impossible path or size.
+        :raises PartitionError: its partition values do not fit the partition columns.
         """
         path, size, given = file["path"], file["size"], file["partition_values"]
         location = parse_location(path, "file path")
@@ -121,28 +123,28 @@ class Placer:
         if size == 0 or hidden or is_deletion_vector(location):
             return None
         written = add_path(location, self._root)
-        if given is not None:
-            return Placed(location, written, self._normalised(given, path), [])
-        if not self._types:
-            return Placed(location, written, None, [key for key, _ in partition_folders(below)])
-        return Placed(location, written, self._values_in_path(path, below), [])
+        if given is None and not self._types:
+            return FilePlacement(location, written, None, [key for key, _ in partition_folders(below)])
+        return FilePlacement(location, written, self._partition_values(given, path, below), [])
 
-    def _values_in_path(self, path: str, below: str) -> dict[str, str | None]:
+    def _partition_values(self, given: Mapping[str, str | None] | None, path: str, below: str) -> dict[str, str | None]:
         folder = below.rpartition("/")[0]
-        values = self._values_by_folder.get(folder)
+        values = self._values_by_folder.get(folder) if given is None else None
         if values is None:
-            values = self._normalised(values_from_path(path, below, list(self._types)), path)
-            if len(self._values_by_folder) >= _MOST_FOLDERS:
-                self._values_by_folder.clear()
-            self._values_by_folder[folder] = values
+            values = stored_values(given, below, self._types, self._options.partition_timezone, path)
+            if given is None:
+                if len(self._values_by_folder) >= _MOST_FOLDERS:
+                    self._values_by_folder.clear()
+                self._values_by_folder[folder] = values
         return values
-
-    def _normalised(self, raw: Mapping[str, str | None], path: str) -> dict[str, str | None]:
-        return normalise(raw, self._types, self._options.partition_timezone, path)
 
 
 def check_folder_keys(keys: Iterable[str], columns: Iterable[str], where: str, options: ConversionOptions) -> None:
-    """Refuse ``key=value`` folders of a table without partition columns when the key is no column of the files."""
+    """Refuse ``key=value`` folders of a table without partition columns, unless the files have the keys as columns.
+
+    :param where: the file, or the table, as the message names it.
+    :raises PartitionError: the values of a key would be lost.
+    """
     known = {column.lower() for column in columns}
     lost = [key for key in keys if key.lower() not in known]
     if lost and not options.allow_undeclared_partitions:
@@ -156,7 +158,7 @@ def check_folder_keys(keys: Iterable[str], columns: Iterable[str], where: str, o
 
 @dataclass
 class AddWriter:
-    """The function for ``mapInArrow`` that writes the add action of every described file (DESCRIBED_SCHEMA)."""
+    """The function for ``mapInArrow`` that turns files (DESCRIBED_SCHEMA) into add actions (BLOCKS_SCHEMA)."""
 
     leaves: Sequence[TableLeaf]
     #: Text of each schema that files have, by its name.
@@ -169,7 +171,7 @@ class AddWriter:
                 self._block(batch.slice(start, _LINES_PER_BLOCK).to_pylist(), writer)
                 for start in range(0, batch.num_rows, _LINES_PER_BLOCK)
             ]
-            yield pa.RecordBatch.from_pylist(blocks, schema=_ARROW_BLOCKS)
+            yield pa.RecordBatch.from_pylist(blocks, schema=_BLOCKS_ARROW_SCHEMA)
 
     def _block(self, files: list[dict[str, Any]], writer: StatisticsWriter) -> dict[str, Any]:
         rows = [file["rows"] for file in files]

@@ -1,7 +1,7 @@
-"""What the files of a table say, found on the executors: their columns, rows and statistics.
+"""Describing the data files of a table on the executors: their columns, rows and statistics.
 
-Two ways to it, one result: from the Parquet footers (:mod:`footers`), or by Spark's own reader (:mod:`scan`) where
-Python workers cannot reach the storage.
+They are read from the Parquet footers (:mod:`footers`), or by Spark's own reader (:mod:`scan`) where Python workers
+cannot reach the storage.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError
 from airflow_hive_to_delta.core.parquet import scan
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, check_folder_keys, error_row
 from airflow_hive_to_delta.core.parquet.footers import FooterReader
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema
 from airflow_hive_to_delta.core.spark.errors import spark_call
 
@@ -30,63 +31,55 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.parquet.statistics import TableLeaf
     from airflow_hive_to_delta.core.storage.uri import Location
 
-#: The settings of CONVERT TO DELTA for how many files are taken at a time.
+#: Settings of CONVERT TO DELTA for the number of files in a batch.
 STATS_BATCH_SIZE = "spark.databricks.delta.import.batchSize.statsCollection"
 SCHEMA_BATCH_SIZE = "spark.databricks.delta.import.batchSize.schemaInference"
 _FILES_PER_TASK = 2_500
 _FILES_PER_SCAN = 10_000
 
-_TOTALS = pa.schema(
-    [
-        ("files", pa.int64()),
-        ("bytes", pa.int64()),
-        ("absolute", pa.int64()),
-        ("layout", pa.string()),
-        ("file_schema", pa.string()),
-        ("evidence", pa.string()),
-        ("errors", pa.int64()),
-        ("error", pa.string()),
-        ("error_kind", pa.string()),
-        ("retryable", pa.bool_()),
-    ]
-)
 _TOTALS_SCHEMA = (
     "files bigint, bytes bigint, absolute bigint, layout string, file_schema string, evidence string, "
     "errors bigint, error string, error_kind string, retryable boolean"
 )
+_TOTALS_ARROW_SCHEMA = arrow_schema(_TOTALS_SCHEMA)
 
 
 @dataclass
 class DescribedFiles:
-    """The data files of a table: counted, checked, and what they say about its columns."""
+    """The data files of a table, counted and checked, and the evidence of its columns that they give."""
 
+    #: The files, in DESCRIBED_SCHEMA.
     frame: DataFrame
     file_count: int
     byte_count: int
-    #: Files outside the table's location.
+    #: Files outside the table's location, which have absolute paths in the log.
     absolute_count: int
     #: None when there is no file.
     evidence: Evidence | None
-    #: Text of each schema that files have, by its name.
+    #: The JSON text of each schema that files have, by the name of the layout.
     layouts: dict[str, str]
+    #: Whether the files were described by Spark's own reader instead of from their footers.
     scanned: bool
 
     def with_statistics(
         self, spark: SparkSession, schema: TableSchema, leaves: Sequence[TableLeaf], options: ConversionOptions
     ) -> tuple[DataFrame, dict[str, str]]:
-        """The files with all that an add action needs (DESCRIBED_SCHEMA), and the layouts they name."""
+        """The files with all that their add actions need (DESCRIBED_SCHEMA), and the layouts that they name.
+
+        :param leaves: the columns that get statistics.
+        """
         if not self.scanned:
             return self.frame, self.layouts
         batch_size = _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_SCAN)
         return scan.with_statistics(spark, self.frame, schema.schema, leaves, batch_size)
 
     def read(self, spark: SparkSession, schema: StructType, options: ConversionOptions) -> Iterator[DataFrame]:
-        """The rows of the files, read by Spark into a schema: a DataFrame for each batch of files."""
+        """The rows of the files, which Spark reads with the given schema: a DataFrame for each batch of files."""
         batch_size = _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_SCAN)
         return scan.read_batches(spark, self.frame, schema, batch_size)
 
     def refuse_duplicates(self) -> None:
-        """Raise, naming paths that were listed twice (rule 4)."""
+        """Raise a :class:`PermanentError` that names files which were listed twice (rule 4)."""
         twice = self.frame.groupBy("add_path").count().where("count > 1").limit(3).collect()
         names = ", ".join(row.add_path for row in twice)
         raise PermanentError(f"The list of files has the same file more than once: {names}. List each file once")
@@ -100,7 +93,13 @@ def describe_files(
     partition_types: dict[str, str],
     options: ConversionOptions,
 ) -> Iterator[DescribedFiles]:
-    """Describe a DataFrame in FILES_SCHEMA. Raises for the first file that cannot be part of the table."""
+    """Describe the files of a table. The result is kept in Spark while the block runs.
+
+    :param files: a DataFrame in FILES_SCHEMA.
+    :param partition_types: Delta type of every partition column, in order.
+    :raises HiveToDeltaError: a file cannot be part of the table. The message names the first such file.
+    :raises UnsupportedTableError: another Delta table lies inside the table.
+    """
     scanned = options.stats == "scan"
     with persisted(files) as listed:
         batch_size = (
@@ -112,9 +111,9 @@ def describe_files(
             folders = _files_by_folder(listed)
         check_no_delta_table_within(root, folders, spark, options)
         tasks = max(-(-sum(folders.values()) // batch_size), 1)
-        describe = scan.FilePlacer if scanned else FooterReader
-        placed = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
-        with persisted(placed) as frame:
+        describe = scan.PathReader if scanned else FooterReader
+        rows = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
+        with persisted(rows) as frame:
             with spark_call(f"Describing the files of {root}"):
                 described = _totalled(frame, scanned=scanned)
             if scanned and described.file_count:
@@ -125,7 +124,10 @@ def describe_files(
 
 
 class EvidenceMerger:
-    """The function for ``mapInArrow`` that merges what files of many layouts say about the columns."""
+    """The function for ``mapInArrow`` that merges the evidence of the columns of files with many layouts.
+
+    Its input has a row for each layout. Its output has the same rows, and one more for the merged evidence.
+    """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         evidence: Evidence | None = None
@@ -140,14 +142,14 @@ class EvidenceMerger:
                     row |= {"errors": row["files"], **error_row(error)}
                     continue
                 evidence = mine if evidence is None else evidence.merge(mine)
-            yield pa.RecordBatch.from_pylist(rows, schema=_TOTALS)
+            yield pa.RecordBatch.from_pylist(rows, schema=_TOTALS_ARROW_SCHEMA)
         if evidence is not None:
             last = {"files": 0, "bytes": 0, "absolute": 0, "errors": 0, "evidence": evidence.to_json()}
-            yield pa.RecordBatch.from_pylist([last], schema=_TOTALS)
+            yield pa.RecordBatch.from_pylist([last], schema=_TOTALS_ARROW_SCHEMA)
 
 
 def _files_by_folder(files: DataFrame) -> dict[str, int]:
-    """How many files lie directly in each folder."""
+    """The number of files directly in each folder."""
     from pyspark.sql import functions as F  # noqa: N812
 
     counted = files.groupBy(F.regexp_replace("path", "/[^/]*$", "").alias("folder")).count()
@@ -155,7 +157,7 @@ def _files_by_folder(files: DataFrame) -> dict[str, int]:
 
 
 def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
-    """One pass over the files: counts, errors, and the columns of all of them merged."""
+    """Count the files, raise the first error, and merge the evidence of their columns, in one pass over them."""
     from pyspark.sql import functions as F  # noqa: N812
 
     error = F.struct("retryable", "path", "error", "error_kind")
@@ -166,11 +168,11 @@ def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
         F.sum(F.col("add_path").contains("://").cast("long")).alias("absolute"),
         F.min("path").alias("path"),
         F.count("error").alias("errors"),
-        # False sorts first: an error that no retry can help is told before one that it may.
+        # False sorts first: an error that a retry cannot help is reported rather than one that it may.
         F.min(F.when(F.col("error").isNotNull(), error)).alias("first"),
     )
-    said = groups.select(*groups.columns[:-1], "first.error", "first.error_kind", "first.retryable")
-    merged = said.mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA)
+    totals = groups.select(*groups.columns[:-1], "first.error", "first.error_kind", "first.retryable")
+    merged = totals.mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA)
     layouts: dict[str, str] = {}
     evidence: Evidence | None = None
     files = size = absolute = errors = 0
@@ -208,7 +210,10 @@ def _batch_size(spark: SparkSession, chosen: int | None, setting: str, otherwise
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """Keep a DataFrame while it is used, so that no file is read twice. Serverless platforms cannot and read again."""
+    """Persist a DataFrame while the block runs, so that no file is read twice.
+
+    Serverless platforms cannot persist, and compute it again.
+    """
     from pyspark.errors import PySparkException
 
     try:

@@ -1,12 +1,12 @@
-"""The bytes of a Parquet footer, read without trusting them.
+"""A parser of Parquet footers that is safe for malformed ones.
 
-A footer is a struct in Thrift's compact protocol. pyarrow's bindings end the whole process on some of them (a column
-that is encrypted, a bound of the wrong length), and a list that declares a billion elements is allocated before it is
-read. Here nothing is allocated that the bytes do not hold, every malformed footer is a :class:`MalformedThriftError`,
-and only what the log needs is kept: rows, and the statistics of each column chunk as they were written.
+A footer is a struct in Thrift's compact protocol. pyarrow crashes the whole process on some malformed footers (an
+encrypted column, a bound of the wrong length), and allocates a list of a billion elements before it reads them. This
+parser allocates only what the bytes hold, and raises a :class:`MalformedThriftError` for every malformed footer. It
+keeps only what the log needs: rows, and the statistics of each column chunk as they were written.
 
-The numbers of fields are those of ``parquet.thrift``. A field of another type than that file gives it counts as
-absent, as in every generated reader.
+The numbers of fields are those of ``parquet.thrift``. A field of another type than it has there counts as absent, as in
+every generated reader.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from airflow_hive_to_delta.core.parquet.thrift_compact import (
     varint,
 )
 
-#: What a group of fields must have to be readable at all, as bits of their numbers.
+#: The required fields of each struct, as bits of their numbers.
 _FILE_REQUIRED = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4
 _GROUP_REQUIRED = 1 << 1 | 1 << 2 | 1 << 3
 _CHUNK_REQUIRED = 1 << 2 | 1 << 3
@@ -41,19 +41,19 @@ _COLUMN_INTEGERS = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 9
 _COLUMN_LISTS = 1 << 2 | 1 << 3
 
 _SHORT_INTEGER_HEADERS = re.escape(bytes(step << 4 | kind for step in range(1, 16) for kind in (4, 5, 6)))
-#: Groups inside groups of a schema.
+#: The most groups inside of each other in a schema.
 _DEEPEST_SCHEMA = 100
 
 
-# A column chunk as nearly all writers write it, up to its path, and from there to its statistics. Two matches take the
-# place of a dozen fields one by one, which any other chunk is read by.
+# A column chunk as nearly all writers write it, up to its path, and from there to its statistics. Two matches are
+# faster than reading a dozen fields one by one, as it is done for any other chunk.
 _V = rb"[\x80-\xff]*+[\x00-\x7f]"
 _ENCODINGS = b"|".join(re.escape(bytes([size << 4 | I32])) + _V * size for size in range(1, 6))
 _USUAL_START = re.compile(rb"\x26%b\x1c\x15%b\x19(?:%b)\x19" % (_V, _V, _ENCODINGS), re.DOTALL)
 _USUAL_MIDDLE = re.compile(
     rb"\x15%b\x16(%b)\x16%b\x16%b\x26%b(?:\x26%b\x1c|\x3c)" % (_V, _V, _V, _V, _V, _V), re.DOTALL
 )
-# What comes after the statistics, to the end of the column: lists of encodings, and sizes with their histograms.
+# The rest of the column after its statistics: lists of encodings, and sizes with their histograms.
 _STRUCT_OF_INTEGERS = rb"(?:[%b]%b)*+\x00" % (_SHORT_INTEGER_HEADERS, _V)
 _PAGES = b"|".join(re.escape(bytes([size << 4 | STRUCT])) + _STRUCT_OF_INTEGERS * size for size in range(1, 6))
 _HISTOGRAM = b"|".join(re.escape(bytes([size << 4 | I64])) + _V * size for size in range(6))
@@ -63,57 +63,64 @@ _USUAL_END = re.compile(
 
 
 class MalformedFooterError(MalformedThriftError):
-    """The bytes are a struct, but no footer that a reader could use."""
+    """The bytes are a struct, but not a valid footer."""
 
 
 class EncryptedColumnError(ValueError):
-    """The file has columns that are encrypted, though its footer is not."""
+    """The file has encrypted columns."""
 
 
 @dataclass(slots=True)
 class ChunkStatistics:
-    """What a footer says of one column chunk. A field that is absent is None."""
+    """The statistics of one column chunk. A field that is absent is None."""
 
     values: int
     null_count: int | None = None
     nan_count: int | None = None
-    #: ``min_value`` and ``max_value``, whose order is defined; the deprecated ``min`` and ``max`` are not read.
+    #: ``min_value`` and ``max_value``. The deprecated ``min`` and ``max``, whose order is not defined, are not read.
     low: bytes | None = None
     high: bytes | None = None
 
 
 @dataclass(slots=True)
 class RowGroup:
+    """The rows of a row group, and the statistics of its column chunks."""
+
     rows: int
-    #: One for each leaf of the schema, in order; None if it has no statistics or belongs to another column.
+    #: One for each leaf of the schema, in order; None if it has no statistics or the path of another column.
     chunks: list[ChunkStatistics | None]
 
 
 @dataclass(slots=True)
 class Footer:
+    """The parts of a footer that the log needs."""
+
     row_groups: list[RowGroup]
     created_by: str = ""
-    #: For each leaf whether its order is the one that its type defines; empty if the footer does not say.
+    #: For each leaf whether its bounds have the order that its type defines; empty if the footer does not say.
     type_ordered: list[bool] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaPart:
-    """The beginning of a footer, up to the end of its schema. Files of one schema and writer begin alike."""
+    """The beginning of a footer, up to the end of its schema. It is equal for files of one schema and writer."""
 
     prefix: bytes
     #: The path of every leaf, as the column chunks write it.
     leaf_paths: tuple[bytes, ...]
 
     def footer_without_rows(self) -> bytes:
-        """A file of this schema without a row group, for readers of schemas."""
+        """The bytes of a Parquet file with this schema and without a row group."""
         # num_rows (3, i64) is 0, row_groups (4) an empty list of structs.
         footer = self.prefix + b"\x16\x00\x19\x0c\x00"
         return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
 def read_schema_part(data: bytes) -> SchemaPart:
-    """The schema of a footer. Version and schema come first in the files of every writer."""
+    """The beginning of a footer, with its version and its schema, which come first in the files of every writer.
+
+    :raises MalformedThriftError: the bytes are not a valid footer.
+    """
     try:
         last, kind, at = field_header(data, 0, 0)
         if (last, kind) == (1, I32):
@@ -128,7 +135,11 @@ def read_schema_part(data: bytes) -> SchemaPart:
 
 
 def read_footer(data: bytes, schema: SchemaPart) -> Footer:
-    """The row groups of a footer that begins with this schema."""
+    """A footer that begins with this schema.
+
+    :raises MalformedThriftError: the bytes are not a valid footer.
+    :raises EncryptedColumnError: the file has encrypted columns.
+    """
     try:
         return _read_footer(data, schema)
     except IndexError:
@@ -215,15 +226,9 @@ def _column_chunk(data: bytes, at: int, path: bytes) -> tuple[ChunkStatistics | 
             at = end.end() if end else skip_rest(data, at, 12)
             last, seen = 3, _CHUNK_REQUIRED
     while True:
-        header = data[at]
-        at += 1
-        if header == 0:
+        last, kind, at = field_header(data, at, last)
+        if kind == 0:
             break
-        kind = header & 15
-        if header > 15:
-            last += header >> 4
-        else:
-            last, at = field_number(data, at, last)
         if last == 3 and kind == STRUCT:
             found, at = _column(data, at, path)
             seen |= 1 << last
@@ -243,15 +248,9 @@ def _column(data: bytes, at: int, path: bytes) -> tuple[ChunkStatistics | None, 
     own = False
     values = last = integers = lists = 0
     while True:
-        header = data[at]
-        at += 1
-        if header == 0:
+        last, kind, at = field_header(data, at, last)
+        if kind == 0:
             break
-        kind = header & 15
-        if header > 15:
-            last += header >> 4
-        else:
-            last, at = field_number(data, at, last)
         if 3 < kind < 7:  # an integer
             integers |= 1 << last
             if last == 5:
@@ -273,7 +272,8 @@ def _column(data: bytes, at: int, path: bytes) -> tuple[ChunkStatistics | None, 
         raise MalformedFooterError("a column chunk lacks its type, its path, its values or its offset")
     if found is not None:
         found.values = values
-    # Some readers find a column's chunk by its position and others by its path: where these disagree, so do the rows.
+    # Some readers find a column's chunk by its position and others by its path. Where the two differ, so do the rows
+    # that they read, and no statistics are right for both.
     return found if own else None, at
 
 
@@ -291,7 +291,7 @@ def _statistics(data: bytes, at: int) -> tuple[ChunkStatistics, int]:
         else:
             last, at = field_number(data, at, last)
         if kind == BINARY:
-            # A length under 128 is one byte, and bounds are short.
+            # Most bounds are short, and a length under 128 is one byte.
             length = data[at]
             at += 1
             if length > 127:
@@ -334,7 +334,7 @@ def _column_orders(data: bytes, at: int) -> tuple[list[bool], int]:
 
 
 def _schema_elements(data: bytes, at: int) -> tuple[list[tuple[bytes, int]], int]:
-    """The name of every element and how many children it has."""
+    """The name and the number of children of every element."""
     size, kind, at = list_header(data, at)
     if kind != STRUCT or size == 0:
         raise MalformedFooterError("its schema is no list of elements")
@@ -359,7 +359,7 @@ def _schema_elements(data: bytes, at: int) -> tuple[list[tuple[bytes, int]], int
 
 def _leaf_paths(elements: list[tuple[bytes, int]]) -> list[bytes]:
     paths: list[bytes] = []
-    #: The names of the groups around an element, and how many children each still waits for.
+    #: The names of the groups around an element, and the number of children that each still lacks.
     above: list[list[bytes]] = [[]]
     waiting = [elements[0][1]]
     for name, children in elements[1:]:

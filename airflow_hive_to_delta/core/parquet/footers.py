@@ -1,7 +1,7 @@
-"""Parquet footers, read on the executors: one read per file gives its schema, row count and statistics.
+"""Schema, row count and statistics of Parquet files from their footers, which executors read once per file.
 
-The bytes of a footer are read by :mod:`footer_thrift`. pyarrow is asked about schemas only, each of them once, and
-never sees the rest of a footer: some that are not as they should be end its process.
+The bytes of a footer are parsed by :mod:`footer_thrift`. pyarrow only interprets schemas, each of them once. It does
+not get the rest of a footer, because some malformed footers crash its process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
-from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_ARROW, Placer, check_folder_keys, error_row
+from airflow_hive_to_delta.core.parquet.add_actions import (
+    DESCRIBED_ARROW_SCHEMA,
+    FileLocator,
+    check_folder_keys,
+    error_row,
+    placement_row,
+)
 from airflow_hive_to_delta.core.parquet.footer_thrift import (
     ChunkStatistics,
     EncryptedColumnError,
@@ -44,55 +50,57 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
 
 _OUTPUT_ROWS = 1_000
-#: Layouts that one task remembers; a table has a few.
+#: Layouts that one task remembers. Most tables have a few.
 _MOST_LAYOUTS = 64
 _MOST_ROWS = 2**63 - 1
-#: How values of a fixed width are stored in bounds.
+#: How bounds of types with a fixed width are stored.
 _STORED = {"INT32": Struct("<i"), "INT64": Struct("<q"), "FLOAT": Struct("<f"), "DOUBLE": Struct("<d")}
 _NO_STATISTICS: LeafStatistics = (None, None, None)
 
 
 @dataclass
 class FooterReader:
-    """The function for ``mapInArrow``: a DataFrame in FILES_SCHEMA becomes one in DESCRIBED_SCHEMA."""
+    """The function for ``mapInArrow`` that describes files (FILES_SCHEMA) from their footers (DESCRIBED_SCHEMA).
+
+    A file that cannot be part of the table gets a row with its error.
+    """
 
     root: str
     #: Delta type of every partition column, in order.
     partition_types: dict[str, str]
     options: ConversionOptions
-    #: The layouts found last. Threads share them: the tuple is replaced, never changed.
+    #: The layouts that were found last, the latest first. It is replaced and never changed, as threads share it.
     _layouts: tuple[tuple[SchemaPart, Layout], ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         root = parse_location(self.root)
-        placer = Placer(root, self.partition_types, self.options)
+        locator = FileLocator(root, self.partition_types, self.options)
         remote = root.scheme != "file"
-        told: set[str] = set()
+        layouts_sent: set[str] = set()
         with ThreadPoolExecutor(self.options.footer_threads if remote else 1) as pool:
             run: Callable[..., Iterator[dict[str, Any] | None]] = pool.map if remote else map
             for batch in batches:
                 for start in range(0, batch.num_rows, _OUTPUT_ROWS):
                     files = batch.slice(start, _OUTPUT_ROWS).to_pylist(maps_as_pydicts="strict")
-                    rows = [row for row in run(lambda file: self._read(file, placer), files) if row is not None]
-                    _tell_each_schema_once(rows, told)
-                    yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW)
+                    rows = [row for row in run(lambda file: self._read(file, locator), files) if row is not None]
+                    _send_each_schema_once(rows, layouts_sent)
+                    yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW_SCHEMA)
 
-    def _read(self, file: dict[str, Any], placer: Placer) -> dict[str, Any] | None:
+    def _read(self, file: dict[str, Any], locator: FileLocator) -> dict[str, Any] | None:
         path = file["path"]
         row = {"path": path, "size": file["size"], "modification_time": file["modification_time"]}
         try:
-            placed = placer.place(file)
-            if placed is None:
+            placement = locator.locate(file)
+            if placement is None:
                 return None
-            tail, modification_time = read_tail(placed.location, file["size"], self.options)
+            tail, modification_time = read_tail(placement.location, file["size"], self.options)
             part, layout, footer = parse_footer(tail, path, self._layouts)
             if not any(part is known for known, _ in self._layouts):
                 self._layouts = ((part, layout), *self._layouts[: _MOST_LAYOUTS - 1])
-            check_folder_keys(placed.folder_keys, layout.column_names, f"The file {path}", self.options)
+            check_folder_keys(placement.folder_keys, layout.column_names, f"The file {path}", self.options)
             if row["modification_time"] is None:
                 row["modification_time"] = modification_time
-            row["add_path"] = placed.add_path
-            row["partition_values"] = json.dumps(placed.partition_values or {})
+            row |= placement_row(placement)
             row["rows"] = count_rows(footer, path)
             row["layout"] = layout.name
             row["file_schema"] = layout.schema
@@ -101,25 +109,35 @@ class FooterReader:
         except HiveToDeltaError as error:
             row |= error_row(error)
         except (pa.ArrowException, ValueError, LookupError, RecursionError) as error:
-            # Whatever a footer can still provoke is said of its file: an error of the worker would name none.
+            # An error of the Python worker would not name the file, so every error of a footer is caught here.
             row |= error_row(PermanentError(f"The footer of {path} cannot be read: {type(error).__name__}: {error}"))
         return row
 
 
-def _tell_each_schema_once(rows: list[dict[str, Any]], told: set[str]) -> None:
-    """Most files of a table have one schema, and its text is longer than all else that is known of a file."""
+def _send_each_schema_once(rows: list[dict[str, Any]], layouts_sent: set[str]) -> None:
+    """Leave out the text of every schema that an earlier row has; it is longer than all else that is known of a file.
+
+    :param layouts_sent: the layouts of the rows before these. Those of these rows are added.
+    """
     for row in rows:
         layout = row.get("layout")
-        if layout in told:
+        if layout in layouts_sent:
             row["file_schema"] = None
         elif layout is not None:
-            told.add(layout)
+            layouts_sent.add(layout)
 
 
 def parse_footer(
     tail: bytes, path: str, known: Iterable[tuple[SchemaPart, Layout]] = ()
 ) -> tuple[SchemaPart, Layout, Footer]:
-    """The columns and row groups of a file by its last bytes. Layouts that are known already are not made again."""
+    """The layout and the row groups of a file.
+
+    :param tail: the last bytes of the file, with the whole footer in them.
+    :param path: the file, for messages.
+    :param known: layouts that were found before, which are not made again.
+    :raises PermanentError: it is not a Parquet file, is encrypted, or its footer is malformed.
+    :raises SchemaError: it has a column of a type that a Delta table cannot have.
+    """
     data = _footer_in(tail, path)
     try:
         for part, layout in known:
@@ -161,7 +179,7 @@ def _footer_in(tail: bytes, path: str) -> bytes:
 
 
 def count_rows(footer: Footer, path: str) -> int:
-    """The rows that readers read: those of the row groups. Some writers leave ``num_rows`` of the file at 0."""
+    """The rows of all row groups, which is what readers read. Some writers leave ``num_rows`` of the file at 0."""
     rows = sum(group.rows for group in footer.row_groups)
     if rows > _MOST_ROWS:
         raise PermanentError(f"The footer of {path} cannot be read: its row groups have {rows} rows together")
@@ -169,12 +187,15 @@ def count_rows(footer: Footer, path: str) -> int:
 
 
 def leaf_statistics(footer: Footer, layout: Layout) -> list[LeafStatistics | None]:
-    """Minimum, maximum and null count of every leaf over all row groups, where the footer can be trusted in them."""
+    """Minimum, maximum and null count of every leaf over all row groups, as far as the writer of the file is trusted.
+
+    None for a leaf of a list or a map.
+    """
     groups = [group for group in footer.row_groups if group.rows]
     trusted = trusted_statistics(footer.created_by)
     ordered = footer.type_ordered
     if len(ordered) != len(layout.leaves):
-        ordered = [False] * len(layout.leaves)  # the bounds are in the deprecated fields (rule 36)
+        ordered = [False] * len(layout.leaves)  # its bounds are in the deprecated fields (rule 36)
     return [
         None
         if leaf is None
@@ -199,7 +220,7 @@ def _over_groups(
         has_bounds = chunk.low is not None and chunk.high is not None
         found = chunk.null_count
         if found is not None and (found == rows and has_bounds):
-            return _NO_STATISTICS  # nothing but nulls, and yet values
+            return _NO_STATISTICS  # a contradiction: all values are null, but there are bounds
         if not counted or found is None or not 0 <= found <= rows:
             found = None
         nulls = None if nulls is None or found is None else nulls + found
@@ -207,8 +228,8 @@ def _over_groups(
             continue
         if has_bounds:
             low, high = _value(leaf, chunk.low), _value(leaf, chunk.high)
-            # A NaN compares as false with everything, so that no bound holds beside it. One that is only counted is
-            # not in the bounds, though Spark sorts it above them.
+            # A NaN in the bounds makes the comparison false. One that is only counted is not in the bounds, though
+            # Spark sorts it above them.
             if low is None or high is None or not low <= high or chunk.nan_count:
                 bounded = False
                 continue
@@ -222,7 +243,7 @@ def _over_groups(
 
 
 def _value(leaf: Leaf, raw: bytes | None) -> Any:
-    """The value that a bound holds; None if it is no value of the column's type."""
+    """The value of a bound; None if the bytes are not a value of the column's type."""
     if raw is None:
         return None
     stored = _STORED.get(leaf.physical_type)
@@ -237,7 +258,7 @@ def _value(leaf: Leaf, raw: bytes | None) -> Any:
 
 def _bound(leaf: Leaf, value: Any, *, upper: bool) -> str | None:
     match leaf.bound:
-        # A value that its type cannot hold is none that a reader makes of the data.
+        # Readers do not get a value from the data that the column's type cannot hold, so it is not a bound.
         case "integer":
             narrow = {"byte": 2**7, "short": 2**15}.get(leaf.delta_type)
             return integer_bound(value) if narrow is None or -narrow <= value < narrow else None

@@ -1,4 +1,4 @@
-"""The columns of a Parquet file in Delta's terms: the schema that Spark reads it with, and the leaves under it."""
+"""The layout of a Parquet file: its schema as a Delta schema, as Spark reads it, and its leaf columns."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from airflow_hive_to_delta.core.parquet.writers import Statistic
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf column of a file: its Delta type, how its values are stored, and how its bounds are written, if at all."""
+    """A leaf column of a file: its Delta type, how its values are stored, and how its bounds are written."""
 
     delta_type: str
-    #: Name of the rule for bounds; None: no bounds (rules 32 and 36).
+    #: The kind of its bounds; None if it gets no bounds (rules 32 and 36).
     bound: str | None = None
     precision: int = 0
     scale: int = 0
@@ -31,7 +31,7 @@ class Leaf:
 
     @property
     def bounds_statistic(self) -> Statistic:
-        """What a writer must get right for these bounds to be used."""
+        """The kind of statistics that the bounds belong to, for :func:`~.writers.trusted_statistics`."""
         match self.bound, self.physical_type:
             case "float", _:
                 return Statistic.FLOAT_BOUNDS
@@ -47,27 +47,33 @@ class Leaf:
 
     @property
     def nulls_statistic(self) -> Statistic:
+        """The kind of statistics that the null count belongs to."""
         return Statistic.BYTE_ARRAY_NULLS if self.physical_type == "BYTE_ARRAY" else Statistic.OTHER_NULLS
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a file in Delta's terms."""
+    """The columns of a file."""
 
-    #: Equal for equal schemas.
+    #: A hash of the schema.
     name: str
-    #: The file's schema as JSON text, in Delta's form.
+    #: The JSON text of the file's schema as a Delta schema.
     schema: str
+    #: The names of the top-level columns, in lower case.
     column_names: frozenset[str]
-    #: None for leaves of lists and maps.
+    #: The leaf columns in order; None for those in lists and maps.
     leaves: tuple[Leaf | None, ...]
 
 
 def layout_of(part: SchemaPart, path: str) -> Layout:
     """The layout of a file whose footer begins with this schema.
 
-    pyarrow sees the schema only, in a file without rows: what else is in a footer can end its process. The types of
-    the leaves are taken from Parquet's own; pyarrow's follow the ``ARROW:schema`` that its writer leaves in a file.
+    pyarrow gets a file with the schema and no rows, because the rest of a malformed footer can crash its process. The
+    types of the leaves are made from the types of Parquet: those of pyarrow follow the ``ARROW:schema`` in the file.
+
+    :param path: the file, for messages.
+    :raises SchemaError: a column has a type that Spark cannot read into a Delta table.
+    :raises PermanentError: the schema is malformed.
     """
     reader = pq.ParquetReader()
     try:
@@ -124,7 +130,10 @@ def _leaf(column: Any, path: str) -> Leaf:
 
 
 def _typed_leaf(column: Any, path: str) -> Leaf:
-    """The type that Spark reads a Parquet leaf as, or an error for those it cannot read."""
+    """The leaf with the type that Spark reads it as.
+
+    :raises SchemaError: Spark cannot read it.
+    """
     physical = column.physical_type
     logical = json.loads(column.logical_type.to_json())
     kind = logical["Type"]

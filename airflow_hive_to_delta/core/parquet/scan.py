@@ -1,7 +1,7 @@
-"""Schema and statistics by Spark's own reader, for platforms whose Python workers cannot reach the storage.
+"""Schema and statistics from Spark's own reader, for platforms whose Python workers cannot reach the storage.
 
-The schema comes from Spark's schema merge, the statistics from one aggregation per batch of files, by the same rules
-as those from footers.
+The schema comes from Spark's schema merge, the statistics from one aggregation per batch of files. The rules for
+statistics are those for footers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, SchemaError
-from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_ARROW, Placer, error_row
+from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_ARROW_SCHEMA, FileLocator, error_row, placement_row
 from airflow_hive_to_delta.core.parquet.statistics import (
     LeafStatistics,
     TableLeaf,
@@ -30,10 +30,11 @@ from airflow_hive_to_delta.core.parquet.statistics import (
     string_bound,
     timestamp_bound,
 )
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.merge import Evidence
 from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_spark
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.uri import Location, parse_location
+from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -42,55 +43,49 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
 
 _SCANNED_SCHEMA = "key string, scanned_size bigint, scanned_time bigint, scanned_rows bigint, scanned_statistics string"
-_SCANNED_ARROW = pa.schema(
-    [
-        ("key", pa.string()),
-        ("scanned_size", pa.int64()),
-        ("scanned_time", pa.int64()),
-        ("scanned_rows", pa.int64()),
-        ("scanned_statistics", pa.string()),
-    ]
-)
-
-
-#: Spark reads every file into the table's own schema.
+_SCANNED_ARROW_SCHEMA = arrow_schema(_SCANNED_SCHEMA)
+#: The one layout of all files, because Spark reads every file with the table's schema.
 _LAYOUT = "table"
 
 
 @dataclass
-class FilePlacer:
-    """The function for ``mapInArrow`` that finds each file's place in the table without opening it."""
+class PathReader:
+    """The function for ``mapInArrow`` that describes files (FILES_SCHEMA) by their paths, without opening them.
+
+    What only the files themselves can say is null in its result (DESCRIBED_SCHEMA).
+    """
 
     root: str
     partition_types: dict[str, str]
     options: ConversionOptions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        placer = Placer(parse_location(self.root), self.partition_types, self.options)
+        locator = FileLocator(parse_location(self.root), self.partition_types, self.options)
         for batch in batches:
             files = batch.to_pylist(maps_as_pydicts="strict")
-            rows = [row for row in (self._row(file, placer) for file in files) if row is not None]
-            yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW)
+            rows = [row for row in (self._describe(file, locator) for file in files) if row is not None]
+            yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW_SCHEMA)
 
-    def _row(self, file: dict[str, Any], placer: Placer) -> dict[str, Any] | None:
+    def _describe(self, file: dict[str, Any], locator: FileLocator) -> dict[str, Any] | None:
         row = {"path": file["path"], "size": file["size"], "modification_time": file["modification_time"]}
         try:
-            placed = placer.place(file)
+            placement = locator.locate(file)
         except HiveToDeltaError as error:
             return row | error_row(error)
-        if placed is None:
+        if placement is None:
             return None
-        row["add_path"] = placed.add_path
-        row["partition_values"] = json.dumps(placed.partition_values or {})
-        row["key"] = str(_place(file["path"]))
-        row["folder_keys"] = json.dumps(placed.folder_keys) if placed.folder_keys else None
+        row |= placement_row(placement)
+        row["key"] = canonical_uri(placement.location)
+        row["folder_keys"] = json.dumps(placement.folder_keys) if placement.folder_keys else None
         return row
 
 
 def merged_evidence(spark: SparkSession, frame: DataFrame, batch_size: int) -> Evidence:
-    """What the files say about the columns, by Spark's schema merge over every batch of them.
+    """The evidence of the columns, from Spark's schema merge over every batch of files.
 
-    It takes names that differ in case for one, so files of one batch that disagree are not found (rule 12).
+    The merge ignores the case of names, so files of one batch that differ in it are not found (rule 12).
+
+    :raises SchemaError: Spark cannot merge the schemas of a batch.
     """
     merged: Evidence | None = None
     for paths in _batches(frame, batch_size):
@@ -105,7 +100,13 @@ def merged_evidence(spark: SparkSession, frame: DataFrame, batch_size: int) -> E
 def with_statistics(
     spark: SparkSession, frame: DataFrame, schema: Mapping[str, Any], leaves: Sequence[TableLeaf], batch_size: int
 ) -> tuple[DataFrame, dict[str, str]]:
-    """The described files with rows and statistics from one aggregation per batch of files, and their one layout."""
+    """The files with their rows and statistics, from one aggregation per batch of files, and their layouts.
+
+    :param frame: the files, as :class:`PathReader` describes them.
+    :param schema: the schema of the table.
+    :param leaves: the columns that get statistics.
+    :returns: a DataFrame with the columns of DESCRIBED_SCHEMA, and the JSON text of the only layout, by its name.
+    """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import StructType
 
@@ -122,7 +123,7 @@ def with_statistics(
         "List the files again",
         *("path", "scanned_size", "size"),
     )
-    # A file that the scan says nothing about has no rows: its statistics are left out rather than guessed.
+    # A file without rows is not in the summaries, and gets no statistics.
     described = frame.join(summaries, "key", "left").select(
         *("path", "size", "add_path", "partition_values", "key", "folder_keys"),
         F.when(F.col("scanned_size") != F.col("size"), rewritten).alias("error"),
@@ -137,23 +138,23 @@ def with_statistics(
 
 
 def read_batches(spark: SparkSession, frame: DataFrame, schema: StructType, batch_size: int) -> Iterator[DataFrame]:
-    """The rows of the files in a schema, a DataFrame for each batch of them."""
+    """The rows of the files, which Spark reads with the given schema: a DataFrame for each batch of files."""
     for paths in _batches(frame, batch_size):
         yield _reader(spark).schema(schema).parquet(*paths)
 
 
 @dataclass
 class ScanSummariser:
-    """The function for ``mapInArrow`` that turns aggregates into bounds, by the rules for statistics."""
+    """The function for ``mapInArrow`` that turns the aggregates of a scan into statistics."""
 
-    #: Delta type of every leaf; None where it gets no bounds.
+    #: Delta type of every leaf; None for a leaf that gets no bounds.
     types: Sequence[str | None]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = [
                 {
-                    "key": str(_place(unquote(file["file_path"]))),
+                    "key": canonical_uri(parse_location(unquote(file["file_path"]))),
                     "scanned_size": file["size"],
                     "scanned_time": file["modified"],
                     "scanned_rows": file["rows"],
@@ -161,7 +162,7 @@ class ScanSummariser:
                 }
                 for file in batch.to_pylist()
             ]
-            yield pa.RecordBatch.from_pylist(rows, schema=_SCANNED_ARROW)
+            yield pa.RecordBatch.from_pylist(rows, schema=_SCANNED_ARROW_SCHEMA)
 
     def _leaves(self, file: dict[str, Any]) -> Iterator[LeafStatistics]:
         leaves = zip(self.types, file["lowest"], file["highest"], file["nans"], file["nulls"], strict=True)
@@ -176,11 +177,11 @@ def _merged_schema(spark: SparkSession, paths: Sequence[str]) -> StructType:
     try:
         return _reader(spark).option("mergeSchema", "true").parquet(*paths).schema
     except Exception as error:
-        said = str(error).partition("\n\tat ")[0]
-        if "CANNOT_MERGE_SCHEMAS" not in said:
+        reason = str(error).partition("\n\tat ")[0]
+        if "CANNOT_MERGE_SCHEMAS" not in reason:
             raise
         raise SchemaError(
-            f"Spark cannot merge the schemas of the files from {paths[0]} on: {said}. Rewrite the files that differ, "
+            f"Spark cannot merge the schemas of the files from {paths[0]} on: {reason}. Rewrite the files that differ, "
             'or pass ConversionOptions(stats="footer"), which widens types, where Python workers reach the storage'
         ) from error
 
@@ -196,7 +197,7 @@ def _aggregated(data: DataFrame, leaves: Sequence[TableLeaf], types: Sequence[st
         F.max(F.isnan(c)) if t in ("float", "double") else F.lit(False) for c, t in zip(columns, types, strict=True)
     ]
     nulls = [F.count(F.when(c.isNull(), 1)) for c in columns]
-    metadata = data.metadataColumn("_metadata")  # and not a column of that name in the files
+    metadata = data.metadataColumn("_metadata")  # not a column of that name in the files
     return data.groupBy(metadata.getField("file_path").alias("file_path")).agg(
         F.max(metadata.getField("file_size")).alias("size"),
         F.max(F.unix_millis(metadata.getField("file_modification_time"))).alias("modified"),
@@ -209,7 +210,7 @@ def _aggregated(data: DataFrame, leaves: Sequence[TableLeaf], types: Sequence[st
 
 
 def _as_text(value: Column, delta_type: str) -> Column:
-    """A bound on its way out of the JVM: text that holds the value exactly, null for types without bounds."""
+    """An aggregate as a text that holds its value exactly; null for types without bounds."""
     from pyspark.sql import functions as F  # noqa: N812
 
     match delta_type:
@@ -223,7 +224,7 @@ def _as_text(value: Column, delta_type: str) -> Column:
             return value.cast("double").cast("string")
         case "boolean" | "binary":
             return F.lit(None).cast("string")
-    # Of a timestamp_ntz too: functions that count its microseconds do so in the session's zone, which has gaps.
+    # For a timestamp_ntz too: functions for its microseconds use the session's time zone, which can have gaps.
     return value.cast("string")
 
 
@@ -249,7 +250,7 @@ def _bound(delta_type: str, text: str, *, upper: bool) -> str | None:
 
 
 def _millis(text: str) -> int | None:
-    """Milliseconds, cut down, of a timestamp_ntz as Spark prints it; None outside the years 1 to 9999."""
+    """The milliseconds, rounded down, of a timestamp_ntz as Spark prints it; None outside the years 1 to 9999."""
     try:
         return (dt.datetime.fromisoformat(text) - dt.datetime(1970, 1, 1)) // dt.timedelta(milliseconds=1)
     except ValueError:
@@ -257,8 +258,8 @@ def _millis(text: str) -> int | None:
 
 
 def _reader(spark: SparkSession) -> DataFrameReader:
-    # Paths are names, not patterns; a recursive look-up keeps Spark from reading columns out of folder names; and
-    # whatever the session ignores, a file that cannot be read is an error.
+    # Paths are not patterns. With a recursive look-up Spark does not make columns of folder names. A file that cannot
+    # be read is an error, even if the session is set to ignore it.
     return spark.read.options(
         __globPaths__="false", recursiveFileLookup="true", ignoreCorruptFiles="false", ignoreMissingFiles="false"
     )
@@ -270,14 +271,10 @@ def _batches(frame: DataFrame, batch_size: int) -> Iterator[list[str]]:
         yield batch
 
 
-def _place(path: str) -> Location:
-    return Location(*parse_location(path).place)
-
-
 def _pruned(
     fields: Sequence[Mapping[str, Any]], paths: set[tuple[str, ...]], above: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """The fields that lead to the given leaves, without their metadata, which Spark would act on."""
+    """The fields that lead to the given leaves, without their metadata, which Spark would interpret."""
     kept = []
     for field in fields:
         path = (*above, field["name"])

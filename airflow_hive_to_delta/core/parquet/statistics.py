@@ -1,7 +1,8 @@
-"""Statistics for data skipping (rules 31 to 38): an omitted one costs time, a wrong one loses rows.
+"""Statistics for data skipping (rules 31 to 38).
 
-A *bound* is a minimum or maximum as JSON text. Bounds are made per leaf column of one file, and put together into
-``add.stats`` once the table's schema is known.
+A *bound* is a minimum or maximum as JSON text. Bounds are made for each leaf column of a file, and put together to its
+``add.stats`` once the table's schema is known. Where a bound is not certain there is none: without it readers only skip
+fewer files, with a wrong one they lose rows.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from airflow_hive_to_delta.core.errors import PermanentError
 INDEXED_COLUMNS = 32
 STRING_PREFIX = 32
 
-# Before these, writers disagree about the calendar, and about zones too, which had local mean time: readers may take
-# what a file holds for another day or minute, so there are no bounds (rule 36).
+# For earlier values writers disagree about the calendar and about time zones, which had local mean time. Readers may
+# read another day or minute than was written, so there are no bounds (rule 36).
 _GREGORIAN = dt.date(1582, 10, 15)
 _STANDARD_TIME = dt.datetime(1900, 1, 1)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
@@ -34,19 +35,20 @@ LeafStatistics = tuple[str | None, str | None, int | None]
 
 
 def integer_bound(value: int) -> str:
+    """The bound of an integer."""
     return str(value)
 
 
 def decimal_bound(unscaled: int, scale: int) -> str:
-    """Exactly, from the unscaled integer (rule 35)."""
+    """The exact bound of a decimal, from its unscaled value (rule 35)."""
     sign, digits = ("-" if unscaled < 0 else ""), str(abs(unscaled)).rjust(scale + 1, "0")
     return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
 
 
 def loosened_decimal(bound: str, *, upper: bool) -> str:
-    """A decimal's bound with at most 15 significant digits, moved outwards where it has more.
+    """The bound of a decimal, rounded outwards to at most 15 significant digits.
 
-    Trino reads bounds as doubles, which hold 15 digits for certain, and skips files by what it read.
+    Trino reads bounds as doubles, which are exact to 15 digits, and would skip files by the inexact value.
     """
     value = Decimal(bound)
     if len(value.as_tuple().digits) <= _DOUBLE_DIGITS:
@@ -57,7 +59,7 @@ def loosened_decimal(bound: str, *, upper: bool) -> str:
 
 
 def _decimal_bounds(minimum: str, maximum: str, delta_type: str) -> tuple[str, str] | None:
-    """Bounds that every reader takes rightly; None where none of them fit into the column's type."""
+    """Bounds of decimals that every reader reads rightly; None where they do not fit into the column's type."""
     precision, scale = map(int, delta_type.removeprefix("decimal(").removesuffix(")").split(","))
     low, high = loosened_decimal(minimum, upper=False), loosened_decimal(maximum, upper=True)
     fits = all(Decimal(bound).adjusted() < precision - scale for bound in (low, high))
@@ -65,13 +67,17 @@ def _decimal_bounds(minimum: str, maximum: str, delta_type: str) -> tuple[str, s
 
 
 def float_bound(value: float, *, upper: bool) -> str | None:
-    """None for NaN and infinities, which JSON does not have. Both zeros are one value, so the bound takes in both."""
+    """The bound of a float; None for NaN and infinities, which JSON does not have.
+
+    Both zeros are equal, so a lower bound of zero is -0.0 and an upper one 0.0.
+    """
     if value == 0:
         return "0.0" if upper else "-0.0"
     return None if value != value or value in (float("inf"), float("-inf")) else repr(value)
 
 
 def date_bound(days: int) -> str | None:
+    """The bound of a date, from its days since the epoch; None before the Gregorian calendar (rule 36)."""
     try:
         day = dt.date.fromordinal(_EPOCH_DAY + days)
     except (ValueError, OverflowError):
@@ -80,7 +86,12 @@ def date_bound(days: int) -> str | None:
 
 
 def timestamp_bound(millis: int, *, utc: bool) -> str | None:
-    """Cut down to milliseconds, before 1970 too; readers widen the maximum by one (rule 34)."""
+    """The bound of a timestamp, from its milliseconds since the epoch, rounded down; None for early ones (rule 36).
+
+    Readers add a millisecond to a maximum (rule 34).
+
+    :param utc: whether the column is a ``timestamp``; otherwise it is a ``timestamp_ntz``.
+    """
     try:
         moment = _EPOCH + dt.timedelta(milliseconds=millis)
     except OverflowError:
@@ -91,7 +102,11 @@ def timestamp_bound(millis: int, *, utc: bool) -> str | None:
 
 
 def string_bound(value: bytes | str, *, upper: bool) -> str | None:
-    """A prefix of 32 UTF-16 units; a cut maximum gets a tie-breaker that sorts after all it hides (rule 33)."""
+    """The bound of a string: a prefix of 32 UTF-16 units (rule 33).
+
+    A maximum that is cut gets a character at its end that sorts after all that was cut off. None where no such
+    character exists, and for bytes that are not UTF-8.
+    """
     try:
         text = value if isinstance(value, str) else value.decode()
     except UnicodeDecodeError:
@@ -108,7 +123,7 @@ def string_bound(value: bytes | str, *, upper: bool) -> str | None:
 
 
 def _cut(text: str) -> int:
-    """How many characters fit into 32 UTF-16 units, without half of a surrogate pair."""
+    """The number of characters that fit into 32 UTF-16 units. A surrogate pair is not split."""
     if len(text) <= STRING_PREFIX // 2:
         return len(text)
     units = 0
@@ -121,18 +136,21 @@ def _cut(text: str) -> int:
 
 @dataclass(frozen=True)
 class TableLeaf:
-    """A column of the table that may have statistics, by its path of names."""
+    """A leaf column of the table that gets statistics, by its path of names."""
 
     path: tuple[str, ...]
     delta_type: str
-    #: False for ``char(n)``, whose readers pad values that the file holds unpadded.
+    #: False for ``char(n)``: readers pad its values, which are not padded in the file.
     bounds: bool
 
 
 def indexed_leaves(
     schema: Mapping[str, Any], partition_columns: Sequence[str], properties: Mapping[str, str]
 ) -> list[TableLeaf]:
-    """The columns that get statistics: the first 32, or what the table's properties say (rule 32)."""
+    """The leaf columns that get statistics: the first 32, or those that the table's properties name (rule 32).
+
+    :raises PermanentError: ``delta.dataSkippingNumIndexedCols`` is not a number.
+    """
     partitions = {name.lower() for name in partition_columns}
     fields = [field for field in schema["fields"] if field["name"].lower() not in partitions]
     leaves = list(_leaves(fields, ()))
@@ -148,14 +166,19 @@ def indexed_leaves(
 
 
 class StatisticsWriter:
-    """Puts the leaves of one file together into ``add.stats``, for every layout that files of the table have."""
+    """Makes the ``add.stats`` of each file from the statistics of its leaves."""
 
     def __init__(self, leaves: Sequence[TableLeaf]) -> None:
         self._leaves = leaves
         self._plans: dict[str, list[tuple[TableLeaf, int | None, bool]]] = {}
 
     def write(self, file_schema: str, leaf_statistics: Sequence[LeafStatistics | None], rows: int) -> str:
-        """``file_schema`` is the JSON of the file's own schema: leaves are matched by position (rule 38)."""
+        """The ``add.stats`` of a file.
+
+        :param file_schema: the JSON text of the file's schema. Its leaves have the order of ``leaf_statistics`` (rule
+            38).
+        :param rows: the number of rows in the file.
+        """
         lower: dict[str, Any] = {}
         upper: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
@@ -184,9 +207,10 @@ class StatisticsWriter:
         )
 
     def _plan(self, file_schema: str) -> list[tuple[TableLeaf, int | None, bool]]:
-        """For each leaf: its position in the file, and whether the file's bounds mean the same in the table's type."""
+        """For each leaf: its position in the file, and whether the file's bounds are valid for the table's type."""
         if file_schema not in self._plans:
-            found = {path: place for path, *place in _positions(json.loads(file_schema)["fields"], (), [0])}
+            positions = _positions(json.loads(file_schema)["fields"], (), [0])
+            found = {path: (position, kind) for path, position, kind in positions}
             plan = self._plans[file_schema] = []
             for leaf in self._leaves:
                 position, file_type = found.get(tuple(name.lower() for name in leaf.path), (None, None))
@@ -213,7 +237,7 @@ def _leaves(
 def _positions(
     fields: Sequence[Mapping[str, Any]], above: tuple[str, ...], counter: list[int]
 ) -> Iterator[tuple[tuple[str, ...], int, Any]]:
-    """Path in lower case, position and type of every leaf that is not inside a list or a map."""
+    """Path in lower case, position and type of every leaf. A list or a map is one leaf, at its first position."""
     for field in fields:
         path = (*above, field["name"].lower())
         kind = field["type"]
@@ -257,7 +281,7 @@ def _object(tree: Mapping[str, Any]) -> str:
 
 
 def _column_names(text: str) -> Iterator[tuple[str, ...]]:
-    """The names in ``delta.dataSkippingStatsColumns``: separated by commas, dotted, in backticks where odd."""
+    """The names in ``delta.dataSkippingStatsColumns``: separated by commas, dotted, with or without backticks."""
     name: list[str] = []
     part, quoted, i = "", False, 0
     while i < len(text):

@@ -1,23 +1,23 @@
-"""Thrift's compact protocol, read from bytes that may be damaged: nothing is allocated that they do not hold.
+"""A reader of Thrift's compact protocol that is safe for damaged bytes: it allocates only what they hold.
 
-Every function takes the bytes and where to begin, and returns where the value ends. Past the end of the bytes they
-raise an ``IndexError``; whatever else is wrong is a :class:`MalformedThriftError`.
+Every function takes the bytes and the position of a value, and returns the position after it. Functions raise an
+``IndexError`` when the bytes end too early, and a :class:`MalformedThriftError` for everything else that is wrong.
 """
 
 from __future__ import annotations
 
 # Types of the compact protocol.
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
-#: Structs inside structs that a reader follows; deeper ones exhaust a stack somewhere.
+#: The most structs inside of each other, because deeper ones could exhaust the stack.
 _MOST_NESTED = 64
 
 
 class MalformedThriftError(ValueError):
-    """The bytes are no struct that a reader could use."""
+    """The bytes are not a valid struct."""
 
 
 def field_header(data: bytes, at: int, last: int) -> tuple[int, int, int]:
-    """Number and type of the next field, 0 at the end of a struct, and where its value begins."""
+    """The number, the type and the position of the next field. The type is 0 at the end of a struct."""
     header = data[at]
     if header == 0:
         return last, 0, at + 1
@@ -30,7 +30,10 @@ def field_header(data: bytes, at: int, last: int) -> tuple[int, int, int]:
 
 
 def field_number(data: bytes, at: int, last: int) -> tuple[int, int]:
-    """A number that is written out. Writers go upwards; a field that comes twice means different things to readers."""
+    """The number of a field that is written in full.
+
+    Fields must come in ascending order: readers disagree about a field that comes twice.
+    """
     number, at = integer(data, at)
     if not last < number < 32_768:
         raise MalformedThriftError(f"the field {number} comes after the field {last}")
@@ -38,6 +41,7 @@ def field_number(data: bytes, at: int, last: int) -> tuple[int, int]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned number of variable length."""
     number = shift = 0
     while True:
         byte = data[at]
@@ -51,6 +55,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def integer(data: bytes, at: int) -> tuple[int, int]:
+    """A signed number of variable length, in zigzag encoding."""
     number = data[at]
     at += 1
     if number > 127:
@@ -61,6 +66,7 @@ def integer(data: bytes, at: int) -> tuple[int, int]:
 
 
 def binary(data: bytes, at: int) -> tuple[bytes, int]:
+    """A string of bytes."""
     length, at = varint(data, at)
     end = at + length
     if end > len(data):
@@ -69,7 +75,10 @@ def binary(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def list_header(data: bytes, at: int) -> tuple[int, int, int]:
-    """How many elements a list declares, of which type, and where they begin. Each takes at least one byte."""
+    """The declared number of elements of a list, their type, and the position of the first.
+
+    Every element takes at least one byte, so a list that declares more than there are bytes is malformed.
+    """
     header = data[at]
     size, at = (header >> 4, at + 1) if header < 0xF0 else varint(data, at + 1)
     if size > len(data) - at:
@@ -78,7 +87,7 @@ def list_header(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def skip_rest(data: bytes, at: int, last: int) -> int:
-    """Where a struct ends of which the fields up to this one are read."""
+    """The position after a struct whose fields up to ``last`` have been read."""
     while True:
         header = data[at]
         at += 1
@@ -92,7 +101,7 @@ def skip_rest(data: bytes, at: int, last: int) -> int:
 
 
 def skip(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Where the value that begins here ends."""
+    """The position after a value of this type."""
     if 3 < kind < 7:  # I16, I32 and I64; the numbers themselves are compared faster than their names
         while data[at] > 127:
             at += 1
@@ -140,6 +149,7 @@ def skip(data: bytes, at: int, kind: int, depth: int) -> int:
 
 
 def skip_elements(data: bytes, at: int, kind: int, size: int, depth: int) -> int:
+    """The position after so many elements of a list."""
     if 0 < kind < 4:
         return at + size  # in a list a boolean takes a byte
     if depth >= _MOST_NESTED:

@@ -1,9 +1,10 @@
-"""Which statistics of a footer can be believed, by the program that wrote the file.
+"""The statistics of a footer that can be trusted, depending on the program that wrote the file.
 
-A file names its writer in ``created_by``. Statistics that a program is known to write wrong are not used: a wrong
-bound or null count makes readers skip files that hold matching rows. For two kinds most programs have been wrong at
-some time, so there only those count that are known to be right: floats, whose NaN most writers leave out of the bounds
-though Spark sorts it above every number, and decimals in byte arrays, which have been compared as text or as unsigned.
+A file names its writer in ``created_by``. Statistics that a program is known to write wrongly are not used, because a
+wrong bound or null count makes readers skip files with matching rows. Two kinds most programs have written wrongly at
+some time, so they are only used from programs that are known to be right: bounds of floats, from which most writers
+leave NaN out, though Spark sorts it above every number, and bounds of decimals in byte arrays, which have been compared
+as text or as unsigned numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Version = tuple[int, ...]
 
 
 class Statistic(Enum):
-    """A kind of statistics that one program can get wrong while the others are right."""
+    """A kind of statistics. A program can write some kinds wrongly and others rightly."""
 
     #: Bounds of integers, dates and timestamps.
     INTEGER_BOUNDS = auto()
@@ -38,63 +39,63 @@ _S = Statistic
 _BYTE_DECIMALS = frozenset({_S.FIXED_DECIMAL_BOUNDS, _S.VARIABLE_DECIMAL_BOUNDS})
 _DECIMALS = _BYTE_DECIMALS | {_S.INTEGER_DECIMAL_BOUNDS}
 _NULLS = frozenset({_S.BYTE_ARRAY_NULLS, _S.OTHER_NULLS})
-#: Only from writers that are known to be right.
+#: Kinds that are only used from programs that are known to write them rightly.
 _NEEDS_PROOF = _BYTE_DECIMALS | {_S.FLOAT_BOUNDS}
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What is known of a program: in these versions these statistics are right, or wrong."""
+class KnownWriter:
+    """A program that writes some statistics rightly, or wrongly, in a range of versions."""
 
-    #: The whole name in ``created_by``: `parquet-mr compatible Photon` is not `parquet-mr`.
+    #: The name in ``created_by``, which must be equal: `parquet-mr compatible Photon` is not `parquet-mr`.
     writer: str
     right: bool
     statistics: frozenset[Statistic]
     reference: str
     since: Version = ()
-    #: The first version of which it no longer holds; None: of every later one too, or the writer names no version.
+    #: The first version for which it is no longer true; None if it is true for all later ones.
     before: Version | None = None
 
 
 # fmt: off
-EVIDENCE: tuple[Evidence, ...] = (
-    # Right where most are wrong. Java's order puts NaN above all numbers, as Spark's does, so it is seen in the bounds.
-    Evidence("parquet-mr", True, frozenset({_S.FLOAT_BOUNDS}), "PARQUET-1246: NaN is kept in the bounds"),
-    Evidence("parquet-mr", True, _BYTE_DECIMALS, "PARQUET-1322: decimals are compared as numbers", since=(1, 10)),
-    Evidence("parquet-cpp-arrow", True, _BYTE_DECIMALS, "PARQUET-1655 (apache/arrow#42906)", since=(4,)),
-    Evidence("parquet-rs", True, frozenset({_S.FIXED_DECIMAL_BOUNDS}),
-             "apache/arrow-rs#1532, mended by #1621 in spring 2022", since=(15,)),
-    Evidence("DuckDB", True, frozenset({_S.FIXED_DECIMAL_BOUNDS}),
-             "duckdb/duckdb#23504, #23693: footers are right, only RETURN_STATS was not", since=(1, 5)),
-    # Wrong, and mended or not.
-    Evidence("parquet-mr", False, frozenset({_S.STRING_BOUNDS}),
-             "PARQUET-251: bounds of a reused buffer", before=(1, 8)),
-    Evidence("parquet-mr", False, frozenset({_S.BYTE_ARRAY_NULLS}),
-             "StarRocks/starrocks#78329: too few nulls in Hive tables of old writers", before=(1, 10)),
+KNOWN_WRITERS: tuple[KnownWriter, ...] = (
+    # Right where most programs are wrong. Java sorts NaN above all numbers, as Spark does, so that it is in the bounds.
+    KnownWriter("parquet-mr", True, frozenset({_S.FLOAT_BOUNDS}), "PARQUET-1246: NaN is kept in the bounds"),
+    KnownWriter("parquet-mr", True, _BYTE_DECIMALS, "PARQUET-1322: decimals are compared as numbers", since=(1, 10)),
+    KnownWriter("parquet-cpp-arrow", True, _BYTE_DECIMALS, "PARQUET-1655 (apache/arrow#42906)", since=(4,)),
+    KnownWriter("parquet-rs", True, frozenset({_S.FIXED_DECIMAL_BOUNDS}),
+                "apache/arrow-rs#1532, mended by #1621 in spring 2022", since=(15,)),
+    KnownWriter("DuckDB", True, frozenset({_S.FIXED_DECIMAL_BOUNDS}),
+                "duckdb/duckdb#23504, #23693: footers are right, only RETURN_STATS was not", since=(1, 5)),
+    # Wrong, in all versions or until they were corrected.
+    KnownWriter("parquet-mr", False, frozenset({_S.STRING_BOUNDS}),
+                "PARQUET-251: bounds of a reused buffer", before=(1, 8)),
+    KnownWriter("parquet-mr", False, frozenset({_S.BYTE_ARRAY_NULLS}),
+                "StarRocks/starrocks#78329: too few nulls in Hive tables of old writers", before=(1, 10)),
     # Arrow up to 3.0 called itself parquet-cpp.
-    Evidence("parquet-cpp", False, _BYTE_DECIMALS, "PARQUET-1655: decimals compared as signed bytes"),
-    Evidence("parquet-cpp", False, frozenset({_S.STRING_BOUNDS, _S.BYTE_ARRAY_NULLS}),
-             "apache/arrow#15042 and ARROW-12513 (apache/arrow#10729), as below"),
-    Evidence("parquet-cpp-arrow", False, frozenset({_S.BYTE_ARRAY_NULLS}),
-             "ARROW-12513 (apache/arrow#10729): 0 nulls for dictionaries", before=(6,)),
-    Evidence("parquet-cpp-arrow", False, frozenset({_S.STRING_BOUNDS, _S.BYTE_ARRAY_NULLS}),
-             "apache/arrow#15042: of the first chunk of a dictionary only", before=(11,)),
-    Evidence("parquet-rs", False, _NULLS, "apache/arrow-rs#306: 0 nulls for columns of nulls only", before=(5,)),
-    Evidence("parquet-rs", False, frozenset({_S.STRING_BOUNDS}),
-             "apache/arrow-rs#641: a maximum below values", before=(6,)),
-    Evidence("parquet-rs", False, frozenset({_S.VARIABLE_DECIMAL_BOUNDS}),
-             "apache/arrow-rs#10860, #11073: lengths differ, or unsigned"),
-    # These name no version, or did not when they were wrong, so that a mended one cannot be told from the others.
-    Evidence("Polars", False, frozenset(Statistic),
-             "pola-rs/polars#29321 (nulls times pages), #29347 (decimals), #7842 (integers), #18867 (categories)"),
-    Evidence("Arrow2 - Native Rust implementation of Arrow", False, frozenset(Statistic),
-             "jorgecarleitao/arrow2#1414 (nulls of dictionaries); it wrote the files of pola-rs/polars#7842"),
-    Evidence("parquet-go", False, _NULLS, "fraugster/parquet-go#69: null counts are off"),
-    Evidence("hyparquet", False, _DECIMALS, "hyparam/hyparquet-writer#38: scaled once too often"),
-    Evidence("github.com/parquet-go/parquet-go", False, _BYTE_DECIMALS, "parquet-go/parquet-go#592: unsigned"),
-    Evidence("github.com/segmentio/parquet-go", False, _BYTE_DECIMALS, "parquet-go/parquet-go#592: unsigned"),
-    Evidence("ClickHouse", False, _BYTE_DECIMALS | {_S.FLOAT_BOUNDS}, "ClickHouse/ClickHouse#83754, #53067"),
-    Evidence("impala", False, frozenset({_S.FLOAT_BOUNDS}), "IMPALA-6527: bounds depend on where NaN comes"),
+    KnownWriter("parquet-cpp", False, _BYTE_DECIMALS, "PARQUET-1655: decimals compared as signed bytes"),
+    KnownWriter("parquet-cpp", False, frozenset({_S.STRING_BOUNDS, _S.BYTE_ARRAY_NULLS}),
+                "apache/arrow#15042 and ARROW-12513 (apache/arrow#10729), as below"),
+    KnownWriter("parquet-cpp-arrow", False, frozenset({_S.BYTE_ARRAY_NULLS}),
+                "ARROW-12513 (apache/arrow#10729): 0 nulls for dictionaries", before=(6,)),
+    KnownWriter("parquet-cpp-arrow", False, frozenset({_S.STRING_BOUNDS, _S.BYTE_ARRAY_NULLS}),
+                "apache/arrow#15042: of the first chunk of a dictionary only", before=(11,)),
+    KnownWriter("parquet-rs", False, _NULLS, "apache/arrow-rs#306: 0 nulls for columns of nulls only", before=(5,)),
+    KnownWriter("parquet-rs", False, frozenset({_S.STRING_BOUNDS}),
+                "apache/arrow-rs#641: a maximum below values", before=(6,)),
+    KnownWriter("parquet-rs", False, frozenset({_S.VARIABLE_DECIMAL_BOUNDS}),
+                "apache/arrow-rs#10860, #11073: lengths differ, or unsigned"),
+    # These give no version, or gave none when they were wrong, so that a corrected one cannot be recognised.
+    KnownWriter("Polars", False, frozenset(Statistic),
+                "pola-rs/polars#29321 (nulls times pages), #29347 (decimals), #7842 (integers), #18867 (categories)"),
+    KnownWriter("Arrow2 - Native Rust implementation of Arrow", False, frozenset(Statistic),
+                "jorgecarleitao/arrow2#1414 (nulls of dictionaries); it wrote the files of pola-rs/polars#7842"),
+    KnownWriter("parquet-go", False, _NULLS, "fraugster/parquet-go#69: null counts are off"),
+    KnownWriter("hyparquet", False, _DECIMALS, "hyparam/hyparquet-writer#38: scaled once too often"),
+    KnownWriter("github.com/parquet-go/parquet-go", False, _BYTE_DECIMALS, "parquet-go/parquet-go#592: unsigned"),
+    KnownWriter("github.com/segmentio/parquet-go", False, _BYTE_DECIMALS, "parquet-go/parquet-go#592: unsigned"),
+    KnownWriter("ClickHouse", False, _BYTE_DECIMALS | {_S.FLOAT_BOUNDS}, "ClickHouse/ClickHouse#83754, #53067"),
+    KnownWriter("impala", False, frozenset({_S.FLOAT_BOUNDS}), "IMPALA-6527: bounds depend on where NaN comes"),
 )
 # fmt: on
 
@@ -105,40 +106,38 @@ _CREATED_BY = re.compile(r"(?P<writer>.+?) version v?(?P<version>\d+(?:\.\d+)*)(
 
 @lru_cache(maxsize=256)
 def trusted_statistics(created_by: str) -> frozenset[Statistic]:
-    """The statistics that can be believed in a file with this ``created_by``, which may be empty."""
+    """The kinds of statistics that can be trusted in a file with this ``created_by``, which may be empty."""
     writer, version = _writer(created_by)
     trusted = set(Statistic) - _NEEDS_PROOF
-    known = [x for x in EVIDENCE if x.writer == writer and _holds(x, version)]
-    for evidence in known:
-        if evidence.right:
-            trusted |= evidence.statistics
-    for evidence in known:
-        if not evidence.right:
-            trusted -= evidence.statistics
+    known = [x for x in KNOWN_WRITERS if x.writer == writer and _applies(x, version)]
+    for found in known:
+        if found.right:
+            trusted |= found.statistics
+    for found in known:
+        if not found.right:
+            trusted -= found.statistics
     return frozenset(trusted)
 
 
 def _writer(created_by: str) -> tuple[str, Version | None]:
     found = _CREATED_BY.match(created_by)
     if found is None:
-        # Some write the word without a number after it, or only their name.
+        # Some programs write "version" without a number, or only their name.
         return re.split(r" version\b", created_by)[0].strip(), None
     # Polars names the language that it was called from in parentheses.
     writer = found["writer"].partition(" (")[0]
     version = _comparable(tuple(int(part) for part in found["version"].split(".")))
-    # A snapshot was made before the release of that name: what the release mended may not be in it.
+    # A snapshot was made before the release with its number, and may lack the release's corrections.
     return writer, (*version[:-1], -1) if found["snapshot"] else version
 
 
 def _comparable(version: Version) -> Version:
-    """With zeros after it: 4 and 4.0.0 are the same version."""
+    """A version with zeros at its end, so that 4 and 4.0.0 are equal."""
     return (*version, *[0] * (_LONGEST_VERSION - len(version)))
 
 
-def _holds(evidence: Evidence, version: Version | None) -> bool:
+def _applies(known: KnownWriter, version: Version | None) -> bool:
     if version is None:
-        # Nothing is known to be right of a version that is not named, and anything may be wrong.
-        return not evidence.right
-    return version >= _comparable(evidence.since) and (
-        evidence.before is None or version < _comparable(evidence.before)
-    )
+        # An unknown version is not known to be right, and can be any of those that are wrong.
+        return not known.right
+    return version >= _comparable(known.since) and (known.before is None or version < _comparable(known.before))

@@ -1,1 +1,1 @@
-"""Types, schemas and partition values: from what catalogs and files say to what Delta stores."""
+"""Types, schemas and partition values: their translation from catalogs and files to Delta."""

@@ -1,6 +1,7 @@
-"""What files say about a table's columns, and the schema that fits the catalog and all of them (rules 10 to 12, 29).
+"""The schema of a table from its catalog and from the schemas of all its files (rules 10 to 12, 29).
 
-Executors gather :class:`Evidence` file by file and merge it in any order; the driver resolves it.
+Executors collect the schemas of files as :class:`Evidence`, which is merged in any order. From it the driver makes the
+schema of the table (:func:`build_table_schema`).
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from airflow_hive_to_delta.core.schema.types import (
 
 @dataclass
 class Evidence:
-    """What files say about one column and the columns inside it; the whole is about the row, a struct.
+    """The types and names that files have for one column and for those inside it. The outermost column is the row.
 
-    Each fact is kept with the smallest path of a file that states it. So merging is associative, commutative and
-    idempotent, the size depends on how much files differ and not on how many there are, and of files with
-    equal schemas only the one with the smallest path counts.
+    Each fact is kept with the smallest path of the files that have it. So merging is associative, commutative and
+    idempotent, and the size depends on how much files differ, not on how many there are. Of files with equal schemas
+    only the one with the smallest path counts.
     """
 
     #: ``struct``, ``array``, ``map`` or a primitive type, each with a file.
     types: dict[str, str] = field(default_factory=dict)
     #: Spellings of the column's name, each with a file.
     spellings: dict[str, str] = field(default_factory=dict)
-    #: The file that decides the column's place among its siblings, and the place it has there.
+    #: The file that decides the position of the column among its siblings, and its position there.
     first: tuple[str, int] | None = None
     #: Fields of a struct, by name in lower case.
     fields: dict[str, Evidence] = field(default_factory=dict)
@@ -56,7 +57,10 @@ class Evidence:
 
     @classmethod
     def of_file(cls, file_schema: Mapping[str, Any], path: str) -> Self:
-        """The evidence of one file, whose schema may have types that Delta does not know."""
+        """The evidence of one file, whose schema may have types that Delta does not have.
+
+        :raises SchemaError: two of its columns differ only by case.
+        """
         return cls._of(dict(file_schema), path, ())
 
     @classmethod
@@ -80,7 +84,7 @@ class Evidence:
         return seen
 
     def merge(self, other: Evidence) -> Evidence:
-        """The evidence of both. Neither is changed; ``Evidence()`` adds nothing."""
+        """The evidence of both, as a new object. ``Evidence()`` is the neutral element."""
         return Evidence(
             _least(self.types, other.types),
             _least(self.spellings, other.spellings),
@@ -90,12 +94,14 @@ class Evidence:
         )
 
     def to_json(self) -> str:
+        """The evidence as JSON text, for :meth:`from_json`."""
         paths = sorted(set(self._paths()))
         number = {path: index for index, path in enumerate(paths)}
         return json.dumps({"paths": paths, "row": self._numbered(number)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
+        """The evidence that :meth:`to_json` made a text of."""
         document = json.loads(text)
         return cls._from_numbered(document["row"], document["paths"])
 
@@ -107,7 +113,7 @@ class Evidence:
         for child in (*self.fields.values(), *self.parts.values()):
             yield from child._paths()
 
-    # Paths are long and the same few recur at every column, so the document holds each once.
+    # The paths of a few files recur at every column, so the document has a list of paths and refers to it by number.
     def _numbered(self, number: Mapping[str, int]) -> list[Any]:
         return [
             {name: number[path] for name, path in self.types.items()},
@@ -131,18 +137,18 @@ class Evidence:
 
 @dataclass
 class TableSchema:
-    """The schema of the Delta table, partition columns last, and what the log must say for it to be read right."""
+    """The schema of the Delta table, with the partition columns last, and what its log needs besides."""
 
     schema: dict[str, Any]
-    #: Table features it needs of readers and writers, sorted.
+    #: The table features that it needs, sorted.
     features: list[str] = field(default_factory=list)
     #: Table properties that belong to the features.
     configuration: dict[str, str] = field(default_factory=dict)
-    #: What people should know: columns left out, columns that are wider than some files, readers that cannot follow.
+    #: For the result: columns left out, columns wider than in some files, readers that cannot read the table.
     notes: list[str] = field(default_factory=list)
 
 
-def resolve(
+def build_table_schema(
     evidence: Evidence | None,
     catalog: Mapping[str, Any] | None,
     partition_columns: Mapping[str, str],
@@ -152,12 +158,21 @@ def resolve(
     binary_as_string: bool = False,
     ntz_as_timestamp: bool = False,
 ) -> TableSchema:
-    """The one schema for the catalog and all files, or a :class:`SchemaError` that names column and files.
+    """The schema of a table that fits the catalog and all files.
 
-    The catalog decides which columns there are, their order and types; the files decide how names are spelt
-    (rule 12). Without a catalog (None) the files decide it all; without files (None) the catalog does.
-    ``partition_columns`` are Delta types by name, in order, and win over columns of the files (rule 23). A catalog
-    may hold them too: then their comments are kept.
+    The catalog decides which columns there are, their order and their types. The files decide the spelling of names
+    (rule 12).
+
+    :param evidence: the merged evidence of the files. Without files (None) the catalog decides everything.
+    :param catalog: the Delta schema of the columns in the catalog. Without it (None) the files decide everything. It
+        can have the partition columns too; then their comments are kept.
+    :param partition_columns: the Delta type of each partition column, in order. They take precedence over columns of
+        the files (rule 23).
+    :param type_widening: whether the table gets the feature ``typeWidening`` if files are narrower than it.
+    :param allow_name_case_conflict: whether files may spell one column in different ways.
+    :param binary_as_string: whether binary columns of files can be strings of the catalog.
+    :param ntz_as_timestamp: whether ``timestamp_ntz`` columns of files can be timestamps of the catalog.
+    :raises SchemaError: the catalog and the files do not fit together. The message names the column and a file.
     """
     readings = {("binary", "string"): binary_as_string, ("timestamp_ntz", "timestamp"): ntz_as_timestamp}
     resolver = _Resolver(type_widening, allow_name_case_conflict, {pair for pair, yes in readings.items() if yes})
@@ -191,7 +206,7 @@ def resolve(
     if resolver.widened and type_widening:
         table.features.append("typeWidening")
         table.configuration["delta.enableTypeWidening"] = "true"
-    if _holds(table.schema, "timestamp_ntz"):
+    if _contains(table.schema, "timestamp_ntz"):
         table.features.append("timestampNtz")
     _map_columns(table)
     table.features.sort()
@@ -199,23 +214,23 @@ def resolve(
 
 
 def needs_column_mapping(schema: DeltaType) -> bool:
-    """Whether a name in it is one that Delta takes only with column mapping (rule 11)."""
+    """Whether a name in the schema has a character that Delta allows only with column mapping (rule 11)."""
     return any(_SPECIAL.intersection(column["name"]) for _, column in walk_fields(schema))
 
 
-# Names with these need column mapping (rule 11).
+# Characters that Delta allows in names only with column mapping (rule 11).
 _SPECIAL = frozenset(" ,;{}()\n\t=")
 
 
 class _Resolver:
-    """One resolution: what the caller allows, and what was found on the way."""
+    """Makes the schema of one table, and collects what its notes are made from."""
 
     def __init__(
         self, type_widening: bool, allow_name_case_conflict: bool, readings: Collection[tuple[str, str]]
     ) -> None:
         self.type_widening = type_widening
         self.allow_name_case_conflict = allow_name_case_conflict
-        #: Types of files that are read as another type of the catalog, because the caller says so.
+        #: Pairs of a type in files and the type of the catalog that it may be read as.
         self.readings = readings
         self.widened: list[str] = []
         self.only_in_files: list[str] = []
@@ -225,7 +240,7 @@ class _Resolver:
     def fields(
         self, where: tuple[str, ...], wanted: list[dict[str, Any]] | None, seen: Mapping[str, Evidence]
     ) -> list[dict[str, Any]]:
-        """The fields of the struct at ``where``: the catalog's, or where it has no say (None) those of the files."""
+        """The fields of the struct at ``where``: those of the catalog, or without one (None) those of the files."""
         pairs: list[tuple[dict[str, Any] | None, Evidence | None]]
         if wanted is None:
             pairs = [(None, seen[key]) for key in sorted(seen, key=lambda key: (seen[key].first or ("", 0), key))]
@@ -248,7 +263,7 @@ class _Resolver:
         return field_of(path[-1], delta_type, metadata)
 
     def _spelling(self, where: tuple[str, ...], wanted: dict[str, Any] | None, seen: Evidence | None) -> str:
-        """How files spell the name, or the catalog where no file has the column (rule 12)."""
+        """The name of a column as files spell it, or as the catalog does where no file has the column (rule 12)."""
         if not seen:
             assert wanted is not None
             return str(wanted["name"])
@@ -276,7 +291,8 @@ class _Resolver:
     ) -> DeltaType:
         """The type of the column at ``path``.
 
-        ``part`` leads from the nearest field to here, through arrays and maps; ``changes`` are that field's.
+        :param part: the path from the nearest field to here, through arrays and maps.
+        :param changes: the type changes of that field, to which those of this column are added.
         """
         if seen is None:
             assert wanted is not None
@@ -334,7 +350,7 @@ class _Resolver:
         return final
 
     def _conflict(self, path: tuple[str, ...], wanted: DeltaType | None, found: Mapping[str, str]) -> NoReturn:
-        """Name two sides that do not fit: the catalog and a file, or two files."""
+        """Raise a :class:`SchemaError` that names the catalog and a file, or two files, that do not fit together."""
         by_path = sorted((file, name) for name, file in found.items())
         if wanted is not None:
             kind = wanted if isinstance(wanted, str) else wanted["type"]
@@ -356,6 +372,7 @@ class _Resolver:
         )
 
     def notes(self) -> list[str]:
+        """The notes for the result of the conversion."""
         notes = []
         if self.only_in_files:
             notes.append(
@@ -375,7 +392,7 @@ class _Resolver:
 
 
 def _type_changes(narrower: Sequence[str], final: str, part: Sequence[str]) -> Iterator[dict[str, str]]:
-    """The history that Delta wants: each type found, to the next that is wider, and so on to the table's."""
+    """The ``delta.typeChanges`` of a column: from each type in files to the next wider one, up to the table's."""
     chain = [*narrower, final]
     for index, name in enumerate(narrower):
         to = next(wider for wider in islice(chain, index + 1, None) if wider_type(name, wider) == wider)
@@ -383,7 +400,7 @@ def _type_changes(narrower: Sequence[str], final: str, part: Sequence[str]) -> I
 
 
 def _map_columns(table: TableSchema) -> None:
-    """Column mapping by name where a name needs it: the Parquet name stays the physical one (rule 11)."""
+    """Add column mapping by name if a name needs it. The physical names are those in the files (rule 11)."""
     paths = [path for path, column in walk_fields(table.schema) if _SPECIAL.intersection(column["name"])]
     if not paths:
         return
@@ -400,12 +417,12 @@ def _map_columns(table: TableSchema) -> None:
     )
 
 
-def _holds(delta_type: DeltaType, word: str) -> bool:
+def _contains(delta_type: DeltaType, primitive: str) -> bool:
     if isinstance(delta_type, str):
-        return delta_type == word
+        return delta_type == primitive
     if delta_type["type"] == "struct":
-        return any(_holds(column["type"], word) for column in delta_type["fields"])
-    return any(_holds(delta_type[key], word) for key in PARTS[delta_type["type"]].values())
+        return any(_contains(column["type"], primitive) for column in delta_type["fields"])
+    return any(_contains(delta_type[key], primitive) for key in PARTS[delta_type["type"]].values())
 
 
 def _least(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:

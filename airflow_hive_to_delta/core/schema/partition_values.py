@@ -1,7 +1,6 @@
 """Partition values: from Hive's folder names and metastore strings to what Delta stores (rules 19 to 24).
 
-This is the only place that does it. Values come from a metastore, from paths or from an inventory, and all of
-them pass through :func:`normalise`.
+Values come from a metastore, from paths or from an inventory, and all of them pass through :func:`normalise`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from airflow_hive_to_delta.core.errors import PartitionError
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
-# What Spark's casts read, or less. Python's own numbers, blanks and digits would be more: `1_000`, `\u0661`, `\u00a0`.
+# These accept what Spark's casts accept, or less. Python itself accepts more, such as `1_000`, `\u0661` and `\u00a0`.
 _BLANKS = "".join(map(chr, range(0x21)))
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -35,7 +34,7 @@ _TRUE, _FALSE = {"true", "t", "yes", "y", "1"}, {"false", "f", "no", "n", "0"}
 
 
 def unescape(segment: str) -> str:
-    """Undo Hive's escaping of one half of a ``key=value`` folder. Each ``%XX`` is one character, not one byte."""
+    """Undo Hive's escaping of the key or value of a ``key=value`` folder. Each ``%XX`` is a character, not a byte."""
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), segment)
 
 
@@ -50,9 +49,12 @@ def partition_folders(path: str) -> list[tuple[str, str]]:
 
 
 def values_from_path(path: str, relative_path: str, columns: Sequence[str]) -> dict[str, str]:
-    """The raw partition values in a file's path: exactly the partition columns, or an error in CONVERT's words.
+    """The partition values in a file's path, as they stand there but for Hive's escaping.
 
-    ``relative_path`` is the part of the path that may hold partition folders; ``path`` is for the message.
+    :param path: the whole path, for messages.
+    :param relative_path: the part of the path that may hold partition folders.
+    :raises PartitionError: the folders are not those of the partition columns. The message is that of
+        ``CONVERT TO DELTA``.
     """
     folders = partition_folders(relative_path)
     found = {key.lower(): value for key, value in folders}
@@ -64,10 +66,33 @@ def values_from_path(path: str, relative_path: str, columns: Sequence[str]) -> d
     return {column: found[column.lower()] for column in columns}
 
 
+def stored_values(
+    given: Mapping[str, str | None] | None, relative_path: str, types: Mapping[str, str], zone: str, path: str
+) -> dict[str, str | None]:
+    """The ``partitionValues`` of one file: from the values that its listing gave, or else from its path.
+
+    :param given: the values as the metastore has them; None: they are in the path.
+    :param relative_path: the part of the path that may hold partition folders.
+    :param types: Delta type of every partition column, in order.
+    :param zone: the time zone of ``timestamp`` values that name none.
+    :param path: the whole path, for messages.
+    :raises PartitionError: the values are not those of the partition columns, or not of their types.
+    """
+    if given is None:
+        given = values_from_path(path, relative_path, list(types)) if types else {}
+    return normalise(given, types, zone, path)
+
+
 def normalise(
     values: Mapping[str, str | None], types: Mapping[str, str], zone: str, path: str
 ) -> dict[str, str | None]:
-    """The ``partitionValues`` of one file. ``types`` are Delta's names for the partition columns' types, in order."""
+    """Partition values as the metastore or a path has them, in the form in which Delta stores them.
+
+    :param types: Delta type of every partition column, in order.
+    :param zone: the time zone of ``timestamp`` values that name none.
+    :param path: the file, for messages.
+    :raises PartitionError: the values are not those of the partition columns, or not of their types.
+    """
     given = {key.lower(): value for key, value in values.items()}
     if given.keys() != {column.lower() for column in types}:
         raise PartitionError(
@@ -88,6 +113,7 @@ def normalise(
 
 
 def check_zone(zone: str) -> None:
+    """Refuse a name that is not one of a time zone."""
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError):
@@ -95,7 +121,7 @@ def check_zone(zone: str) -> None:
 
 
 def is_partition_type(delta_type: object) -> bool:
-    """Whether a column of this type can partition a table: the primitive ones can."""
+    """Whether a column of this type can partition a table, as those of all primitive types can."""
     return isinstance(delta_type, str) and (delta_type in _SERIALISERS or bool(_DECIMAL.fullmatch(delta_type)))
 
 
@@ -133,7 +159,7 @@ def _decimal(raw: str, precision: int, scale: int) -> str:
     if value.adjusted() >= 38:  # a zero too, as in 0E99: Spark reads none
         raise ValueError(raw)
     stored = _EXACT.plus(value.quantize(Decimal(1).scaleb(-scale), context=_EXACT))  # and so -0 is 0
-    # A value with more digits than the type keeps would be another value: that is an error, never a rounding.
+    # A value with more digits than the type keeps is an error: rounded, it would be another value.
     if stored != value or len(stored.as_tuple().digits) > precision:
         raise ValueError(raw)
     return f"{stored:f}"
@@ -183,7 +209,7 @@ def _timestamp_ntz(raw: str) -> str:
 
 
 def _binary(raw: str) -> str:
-    # Bytes that were not UTF-8 have become replacement characters on their way here and are lost (rule 22).
+    # A replacement character stands for bytes that were not UTF-8 and are lost (rule 22).
     if "\N{REPLACEMENT CHARACTER}" in raw:
         raise ValueError(raw)
     return _string(raw)

@@ -1,6 +1,6 @@
-"""Types and schemas: from the words of Hive, Glue and Spark to Delta's, and back (rules 12 and 25 to 29).
+"""Types and schemas of Delta, and their translation from and to those of Hive, Glue and Spark (rules 12, 25 to 29).
 
-A type is a word (``long``, ``decimal(10,2)``) or a dict in Spark's JSON form; a schema is the dict of a struct.
+A type is a string (``long``, ``decimal(10,2)``) or a dict in Spark's JSON form. A schema is the dict of a struct.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DeltaType = str | dict[str, Any]
 
-#: Hive's words for the types that take no arguments, and Delta's. The rest are ``decimal``, ``char``, ``varchar``
-#: and the nested ones.
+#: Delta's name for each of Hive's types without arguments. The others are ``decimal``, ``char``, ``varchar`` and the
+#: nested ones.
 GLUE_TO_DELTA_TYPE_MAP: dict[str, str] = {
     "boolean": "boolean",
     "tinyint": "byte",
@@ -41,30 +41,36 @@ GLUE_TO_DELTA_TYPE_MAP: dict[str, str] = {
     "timestamp_ntz": "timestamp_ntz",
 }
 
-#: Field metadata that says which ``char`` or ``varchar`` a string was declared as (rule 26).
+#: The metadata of a field that holds the ``char`` or ``varchar`` that a string was declared as (rule 26).
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 
-#: The types inside an array or a map: what Delta's field paths call them, and their key in the type's dict.
+#: The types inside an array or a map: their names in Delta's field paths, and their keys in the type's dict.
 PARTS: dict[str, dict[str, str]] = {
     "array": {"element": "elementType"},
     "map": {"key": "keyType", "value": "valueType"},
 }
 
-#: Types may lie in one another this deep.
+#: The most types inside of each other.
 MAX_DEPTH = 64
 
 
 def parse_hive_type(text: str, column: str | None = None) -> DeltaType:
-    """Delta's type for one in Hive's and Glue's words. An unknown one is an error that names ``column`` (rule 28)."""
+    """The Delta type of a type in the syntax of Hive and Glue.
+
+    :param column: the column that has the type, for messages.
+    :raises SchemaError: the type is unknown or malformed (rule 28).
+    """
     return _without_lengths(_HiveType(text, column).parse())
 
 
 def build_delta_schema_from_glue(
     columns: Sequence[Mapping[str, str]], partition_keys: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The Delta schema of a table's columns in Glue's form: ``Name``, ``Type`` and perhaps ``Comment``.
+    """The Delta schema of a table in Glue. Every column is nullable (rule 27).
 
-    ``partition_keys`` are Hive types by name; these columns come last. Every column is nullable (rule 27).
+    :param columns: the columns in the form of Glue: ``Name``, ``Type`` and optionally ``Comment``.
+    :param partition_keys: the Hive type of each partition column. They become the last columns.
+    :raises SchemaError: a column has no name, an unknown type, or the name of another.
     """
     fields = []
     for column in columns:
@@ -80,12 +86,20 @@ def build_delta_schema_from_glue(
 
 
 def build_delta_schema_from_spark(spark_schema: StructType) -> dict[str, Any]:
-    """The Delta schema of a Spark schema: every field nullable, comments and declared lengths kept (rules 26, 27)."""
+    """The Delta schema of a Spark schema. Every field is nullable; comments and declared lengths are kept.
+
+    :raises SchemaError: a column has a type that a converted table cannot have, or the name of another (rules 26, 27).
+    """
     return build_delta_schema_from_json(spark_schema.jsonValue())
 
 
 def build_delta_schema_from_json(spark_schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for a Spark schema in its JSON form, as a metastore keeps it: no class that it names is loaded."""
+    """The Delta schema of a Spark schema in its JSON form, as a metastore keeps it.
+
+    It differs from :func:`build_delta_schema_from_spark` in that user-defined types in it are not loaded as classes.
+
+    :raises SchemaError: a column has a type that a converted table cannot have, or the name of another.
+    """
     fields = []
     for spark_field in spark_schema["fields"]:
         column = _from_spark_field(spark_field, "")
@@ -99,17 +113,17 @@ def build_delta_schema_from_json(spark_schema: Mapping[str, Any]) -> dict[str, A
 
 
 def hive_type_of(delta_type: DeltaType) -> str:
-    """The type in Hive's words, as Glue wants it. Hive has one ``timestamp`` and no quotes around field names."""
+    """The type in the syntax of Hive, for Glue. Hive has only one ``timestamp``, and no quotes around field names."""
     return _rendered(delta_type, {**_SPARK_WORDS, "timestamp_ntz": "timestamp"}, lambda name: name)
 
 
 def spark_type_of(delta_type: DeltaType) -> str:
-    """The type in Spark SQL's words, with field names in backticks where they need them."""
+    """The type in the syntax of Spark SQL, with field names in backticks where needed."""
     return _rendered(delta_type, _SPARK_WORDS, _quoted)
 
 
 def is_primitive(delta_type: object) -> bool:
-    """Whether this is one of Delta's types that hold no other."""
+    """Whether this is one of Delta's primitive types."""
     if not isinstance(delta_type, str):
         return False
     if delta_type in _PRIMITIVES:
@@ -119,7 +133,7 @@ def is_primitive(delta_type: object) -> bool:
 
 
 def wider_type(one: str, other: str) -> str | None:
-    """The narrowest type that holds every value of both; None when Delta widens neither to one (rule 29)."""
+    """The narrowest type that both can be widened to; None when there is none (rule 29)."""
     if one == other:
         return one
     for family in _FAMILIES:
@@ -134,26 +148,28 @@ def wider_type(one: str, other: str) -> str | None:
 
 
 def widening_rank(name: str) -> tuple[int, int]:
-    """Sorts the types of one family so that none stands after a wider one."""
+    """A sort key by which a type comes before those that it can be widened to."""
     return _decimal_digits(name) or next((family.index(name), 0) for family in _FAMILIES if name in family)
 
 
 def struct_of(fields: list[dict[str, Any]]) -> dict[str, Any]:
+    """The struct with these fields."""
     return {"type": "struct", "fields": fields}
 
 
 def field_of(name: str, delta_type: DeltaType, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A nullable field of a struct."""
     return {"name": name, "type": delta_type, "nullable": True, "metadata": dict(metadata or {})}
 
 
 def nested_of(kind: str, parts: Mapping[str, DeltaType]) -> dict[str, Any]:
-    """The array or map (``kind``) of these parts, which may all be null."""
+    """The array or map (``kind``) of these types, by their names in :data:`PARTS`. Elements and values are nullable."""
     nulls = "containsNull" if kind == "array" else "valueContainsNull"
     return {"type": kind, **{key: parts[part] for part, key in PARTS[kind].items()}, nulls: True}
 
 
 def walk_fields(delta_type: DeltaType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Every field at every level with its path, a parent before its children, as Delta numbers columns."""
+    """Every field at every level with its path, a parent before its children, in the order of Delta's column ids."""
     if isinstance(delta_type, str):
         return
     for field in delta_type.get("fields", ()):
@@ -165,7 +181,10 @@ def walk_fields(delta_type: DeltaType, path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def check_names(schema: Mapping[str, Any]) -> None:
-    """Refuse empty names, and names that differ only by case (rule 12)."""
+    """Refuse a schema with an empty name, or with names that differ only by case (rule 12).
+
+    :raises SchemaError: the message names the columns.
+    """
     seen: dict[tuple[str, ...], str] = {}
     for path, _ in walk_fields(dict(schema)):
         if not path[-1]:
@@ -182,12 +201,15 @@ def check_names(schema: Mapping[str, Any]) -> None:
 
 
 def dotted(path: Sequence[str]) -> str:
-    """A path as people write it: names that are no plain words are in backticks."""
+    """The path of a column, as messages show it: joined by dots, with backticks where needed."""
     return ".".join(map(_quoted, path))
 
 
 def respell(char_varchar: str, delta_type: DeltaType) -> str:
-    """The text of :data:`CHAR_VARCHAR` with the field names of ``delta_type``, which is otherwise the same type."""
+    """The text of :data:`CHAR_VARCHAR` with the field names of ``delta_type``.
+
+    :raises SchemaError: the text is another type than ``delta_type``.
+    """
 
     def renamed(declared: DeltaType, names: DeltaType) -> DeltaType:
         if isinstance(declared, str) and isinstance(names, str):
@@ -207,7 +229,7 @@ def respell(char_varchar: str, delta_type: DeltaType) -> str:
     return spark_type_of(renamed(_HiveType(char_varchar, None).parse(), delta_type))
 
 
-# The widenings that keep every value (rule 29); decimals have their own arithmetic.
+# A type can be widened to each that comes after it without losing a value (rule 29). Decimals are computed.
 _FAMILIES = (("byte", "short", "integer", "long"), ("float", "double"))
 _PRIMITIVES = frozenset(GLUE_TO_DELTA_TYPE_MAP.values())
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,9}),(-?[0-9]{1,9})\)")
@@ -217,13 +239,13 @@ _SPARK_WORDS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long"
 
 
 def _decimal_digits(delta_type: str) -> tuple[int, int] | None:
-    """Precision and scale of a decimal; None for every other type."""
+    """The precision and the scale of a decimal; None for every other type."""
     found = _DECIMAL.fullmatch(delta_type)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def _column(name: str, declared: DeltaType, comment: str | None) -> dict[str, Any]:
-    """A top-level column; lengths of ``char`` and ``varchar`` at any level go into its metadata (rule 26)."""
+    """A top-level column, with the lengths of ``char`` and ``varchar`` at any level in its metadata (rule 26)."""
     plain = _without_lengths(declared)
     metadata = {"comment": comment} if comment else {}
     if plain != declared:
@@ -287,9 +309,9 @@ def _from_spark_type(spark_type: Any, where: str) -> DeltaType:
 
 
 class _HiveType:
-    """One type in Hive's words, read from left to right. ``char`` and ``varchar`` keep their lengths."""
+    """A parser of one type in the syntax of Hive. ``char`` and ``varchar`` keep their lengths."""
 
-    # Longest first, and whole words only: `int` is not the start of `interval`.
+    # Longest first and whole words only, because `interval` begins with `int`.
     _WORDS = re.compile(
         rf"(?:{'|'.join(sorted(GLUE_TO_DELTA_TYPE_MAP, key=len, reverse=True))})(?!\w)".replace(" ", r"\s+"),
         re.IGNORECASE | re.ASCII,

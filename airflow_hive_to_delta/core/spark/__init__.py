@@ -1,1 +1,1 @@
-"""Sessions of Spark, SQL that is quoted, and what Spark's errors mean."""
+"""Sessions of Spark, quoting for Spark SQL, and the translation of Spark's errors."""

@@ -1,4 +1,4 @@
-"""Errors of Spark in this package's terms."""
+"""Errors of Spark, translated into those of this package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _DENIED_BY_SPARK = ("AccessDenied", "AccessControlException", "Permission denied
 
 @contextmanager
 def spark_call(doing: str) -> Iterator[None]:
-    """Turn what Spark raises inside the block into this package's errors."""
+    """Translate what Spark raises inside the block, as :func:`translate_spark_error` does. Other errors stay.
+
+    :param doing: what the block does, as the beginning of messages.
+    """
     try:
         yield
     except Exception as error:
@@ -33,19 +36,25 @@ def spark_call(doing: str) -> Iterator[None]:
 
 
 def is_spark_error(error: Exception) -> bool:
-    """Whether Spark raised it. Java's own exceptions come as Py4J's, which a Spark Connect client cannot import."""
+    """Whether Spark raised the error.
+
+    Exceptions of Java are errors of Py4J, which is not installed with a client of Spark Connect.
+    """
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException) or type(error).__name__ in {"Py4JError", "Py4JJavaError"}
 
 
 def translate_spark_error(error: Exception, doing: str) -> HiveToDeltaError:
-    """The error of a Spark call in this package's terms. What the storage said is only in its text."""
+    """The error of this package for one that Spark raised. Errors of a storage are recognised by Spark's text only.
+
+    :param doing: what Spark was called for, as the beginning of the message.
+    """
     from pyspark.errors import AnalysisException
 
     text = str(error)
     lines = [line.strip(" :") for line in text.splitlines() if not line.startswith(("\tat ", "An error occurred"))]
-    # Of a Python worker's traceback the last error counts, of all else the first line.
+    # The message of a Python worker's traceback is its last error, that of any other error its first line.
     raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)] if "Traceback (most" in text else []
     message = f"{doing}: {next(filter(None, raised[-1:] + lines), type(error).__name__)[:500]}"
     if re.search(rf"\b({'|'.join(EXPIRED_CODES)})\b", text):
@@ -56,17 +65,17 @@ def translate_spark_error(error: Exception, doing: str) -> HiveToDeltaError:
         return AccessDeniedError(f"{message}. Grant the session's identity access, or run with another one")
     if "NoSuchBucket" in text or "UnknownStoreException" in text:
         return MissingError(message)
-    # The second is raise_error() in a query of ours, about its input.
+    # USER_RAISED_EXCEPTION comes from raise_error() in a query of this package, which checks its input.
     permanent = isinstance(error, AnalysisException) or "USER_RAISED_EXCEPTION" in text
     return PermanentError(message) if permanent else TransientError(message)
 
 
-#: As Python says it, or PySpark where it needs the package itself.
+#: In an error of Python, or in one of PySpark for packages that it needs itself.
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)|PACKAGE_NOT_INSTALLED\] (\w+)")
 
 
 def _without_module(name: str) -> str:
-    """What to do about a module that Spark's Python workers lack."""
+    """The message for a module that is not installed for Spark's Python workers."""
     python = python_of_workers()
     package = name.replace("_", "-")
     return (

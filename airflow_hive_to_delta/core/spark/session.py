@@ -1,7 +1,6 @@
-"""The embedded Spark: a session on this machine with Delta Lake and S3, for users without a cluster.
+"""A local Spark session with Delta Lake and S3, for users without a cluster, and facts about the current session.
 
-A real cluster has its own jars and settings; nothing else in the core asks for these. And what only a session with a
-JVM can tell: the streaming query that is running.
+The jars and settings are only used for the local session. A cluster has its own.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 HADOOP_VERSION = "3.5.0"
 AWS_SDK_VERSION = "2.35.4"
 
-#: Delta Lake, and S3A with the three parts of the AWS SDK it uses instead of the 655 MB bundle.
+#: Delta Lake, and S3A with the three parts of the AWS SDK that it uses, instead of the bundle of 655 MB.
 PACKAGES = (
     "io.delta:delta-spark_4.2_2.13:4.4.0",
     f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
@@ -34,8 +33,8 @@ EXCLUDED_PACKAGES = (
     "org.apache.hadoop:hadoop-client-runtime",
 )
 
-#: Keys from the session's settings, then the places in which boto3 looks too, such as a web identity or a container,
-#: which S3A knows only in part by default.
+#: The keys in the session's settings, then the providers that boto3 has too, such as a web identity or a container. By
+#: default S3A uses only some of those.
 S3A_CREDENTIALS = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
@@ -44,7 +43,10 @@ S3A_CREDENTIALS = (
 
 
 def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
-    """The settings of an embedded session: jars, Delta, ``s3://`` paths as Glue writes them, time in UTC."""
+    """The settings of a local session: jars, Delta, ``s3://`` paths as Glue has them, and times in UTC.
+
+    :param memory: the memory of the JVM.
+    """
     return {
         "spark.jars.packages": ",".join(PACKAGES),
         "spark.jars.excludes": ",".join(EXCLUDED_PACKAGES),
@@ -54,7 +56,7 @@ def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
         "spark.hadoop.fs.s3a.aws.credentials.provider": ",".join(S3A_CREDENTIALS),
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": memory,
-        # One machine: nothing listens beyond it.
+        # No port is open to other machines.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -73,15 +75,20 @@ def local_session(
     memory: str = "2g",
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A Spark session on this machine, ready for Delta Lake and S3. ``conf`` adds to the settings and overrides."""
+    """A Spark session on this machine with Delta Lake and S3.
+
+    :param master: the master of Spark.
+    :param memory: the memory of the JVM.
+    :param conf: settings that are added to those of :func:`local_session_conf`, or replace them.
+    """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    # The workers are this Python, with this package and pyarrow in it, not the first one on the path.
+    # The workers need this package and pyarrow, which the first Python on the path may not have.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings: dict[str, Any] = {**local_session_conf(memory=memory), **(conf or {})}
     builder = SparkSession.builder.appName(app_name).master(master)
-    if SparkContext._gateway is not None:  # a JVM is running already, and has its command line
+    if SparkContext._gateway is not None:  # a JVM is running already, whose command line cannot be changed
         return builder.config(map=settings).getOrCreate()
     for_jvm = {name: str(value) for name, value in settings.items() if name.startswith("spark.")}
     with _submit_arguments(for_jvm):
@@ -90,9 +97,9 @@ def local_session(
 
 @contextmanager
 def _submit_arguments(settings: Mapping[str, str]) -> Iterator[None]:
-    """Hand the settings to a JVM that is started inside the block, in a file that only its owner can read.
+    """Pass settings to a JVM that is started inside the block, in a file that only its owner can read.
 
-    PySpark would put them on the JVM's command line, where every user of the machine can read them.
+    PySpark itself would put them on the command line of the JVM, which every user of the machine can read.
     """
     with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".properties", encoding="ascii") as file:
         file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
@@ -109,7 +116,7 @@ def _submit_arguments(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _escaped(text: str) -> str:
-    """A name or value as Java reads it from a properties file."""
+    """A name or value in the syntax of Java's properties files."""
     return "".join(
         # Java's characters are UTF-16 units.
         c if c.isascii() and (c.isalnum() or c in "._-/,") else "".join(f"\\u{unit:04x}" for unit in _utf16(c))
@@ -123,9 +130,9 @@ def _utf16(character: str) -> tuple[int, ...]:
 
 
 def streaming_query_id(spark: SparkSession) -> str | None:
-    """The id of the streaming query whose batch this thread is writing, the same after a restart from its checkpoint.
+    """The id of the streaming query whose batch this thread writes. It is kept in the query's checkpoint.
 
-    None outside of ``foreachBatch``, and where the session does not tell: Spark Connect and Databricks serverless.
+    None outside of ``foreachBatch``, and in sessions without a JVM: Spark Connect and Databricks serverless.
     """
     from pyspark.errors import PySparkException
 
@@ -137,16 +144,16 @@ def streaming_query_id(spark: SparkSession) -> str | None:
 
 
 def python_of_workers() -> str:
-    """The Python that Spark's workers run. A worker is asked: only there is it known what a name stands for."""
+    """The path of the Python that Spark's workers run, from a worker; its name where no worker can be asked."""
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import udf
 
     named = os.environ.get("PYSPARK_PYTHON", "python3")
-    # Other threads than the one that made the session may have no active one.
+    # A thread that did not make the session may have no active session.
     spark = SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
     if spark is None:
         return named
-    # Without Arrow, which may be what they lack.
+    # Without Arrow, because pyarrow may be what is missing.
     executable = udf(lambda _: sys.executable, "string", useArrow=False)
     try:
         found = spark.range(1).select(executable("id")).first()
@@ -156,7 +163,7 @@ def python_of_workers() -> str:
 
 
 def _s3a_from_environment() -> dict[str, str]:
-    """What boto3 takes from the environment and S3A does not: another endpoint than AWS's own, and the region."""
+    """Settings of S3A for the endpoint and the region, which boto3 takes from the environment and S3A does not."""
     settings = {}
     if endpoint := os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
         settings = {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}

@@ -1,4 +1,4 @@
-"""Spark SQL, spoken safely: quoted names and escaped literals (rule 51), and what ``DESCRIBE`` answers."""
+"""Quoting names and literals for Spark SQL (rule 51), and parsing the answers of ``DESCRIBE``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ STORAGE_DETAILS = "# Storage Information"
 
 
 def sql_identifier(*parts: str) -> str:
-    """A name in backticks, whatever it holds."""
+    """A name of one or more parts, in backticks.
+
+    :raises PermanentError: a part has ``${`` in it, which cannot be quoted.
+    """
     if any("${" in part for part in parts):
         # Spark replaces ${…} in the text of a statement before it parses it, and no quoting keeps it from that.
         raise PermanentError(
@@ -28,15 +31,15 @@ def sql_identifier(*parts: str) -> str:
 
 
 def sql_literal(text: str) -> str:
-    """A string literal that reads as ``text``, whatever it holds."""
+    """A string literal for any text."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
     return f"'{escaped}'"
 
 
 def details(rows: Iterable[Row], header: str = TABLE_DETAILS) -> dict[str, str]:
-    """The answer of ``DESCRIBE … EXTENDED`` under a header, up to the next one.
+    """The names and values in the answer of ``DESCRIBE … EXTENDED`` from a header to the next.
 
-    A column can be called like a header or a detail, but it has a type; a header has none.
+    A row is a header only if it has no type, because a column can have the name of a header.
     """
     under = islice(dropwhile(lambda row: (row[0], row[1]) != (header, ""), rows), 1, None)
     return {
@@ -45,6 +48,6 @@ def details(rows: Iterable[Row], header: str = TABLE_DETAILS) -> dict[str, str]:
 
 
 def error_condition(error: PySparkException) -> str:
-    """The name of what went wrong. Spark 3.5, which Databricks still runs, calls it an error class."""
-    ask = getattr(error, "getCondition", None) or error.getErrorClass
-    return ask() or ""
+    """The error condition of an error of Spark, which Spark 3.5 calls its error class; empty if it has none."""
+    get_condition = getattr(error, "getCondition", None) or error.getErrorClass
+    return get_condition() or ""

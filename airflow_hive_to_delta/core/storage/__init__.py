@@ -1,1 +1,1 @@
-"""Where logs and data files lie: URIs, clients, and put-if-absent, read and list on every kind of storage."""
+"""Locations of files, and reading, listing and conditional writing on every kind of storage."""

@@ -1,4 +1,4 @@
-"""AWS clients, made once per process and identity, and each bucket's region, found once."""
+"""Clients of AWS, each made once per process and identity, and the regions of buckets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ClientFactory = Callable[[str, str | None, Config], Any]
 
 @contextmanager
 def clients_from(factory: ClientFactory) -> Iterator[None]:
-    """Inside the block clients come from ``factory``, with its identity instead of the environment's."""
+    """Inside the block all clients are made by ``factory``, and so have its identity instead of the environment's."""
     global _make_client
     before = _make_client
     _make_client = factory
@@ -45,16 +45,21 @@ def clients_from(factory: ClientFactory) -> Iterator[None]:
 
 
 def glue_client(region: str | None = None) -> GlueClient:
+    """A client for Glue in a region; in that of the environment when none is given."""
     return _client("glue", region)  # type: ignore[no-any-return]
 
 
 def s3_client(bucket: str, region: str | None = None, expected_bucket_owner: str | None = None) -> S3Client:
-    """A client in the bucket's own region. ``region`` is where to ask for it first."""
+    """A client in the bucket's own region.
+
+    :param region: where to ask for the bucket's region.
+    :raises MissingError: there is no such bucket.
+    """
     return _client("s3", bucket_region(bucket, region, expected_bucket_owner))  # type: ignore[no-any-return]
 
 
 def bucket_region(bucket: str, region: str | None = None, expected_bucket_owner: str | None = None) -> str | None:
-    """The region a bucket lies in: one request per bucket and process."""
+    """The region of a bucket, which is asked for once per bucket and process."""
     with _region_lock:
         if bucket not in _regions:
             _regions[bucket] = _find_region(bucket, region, expected_bucket_owner)
@@ -62,7 +67,7 @@ def bucket_region(bucket: str, region: str | None = None, expected_bucket_owner:
 
 
 def owner(expected_bucket_owner: str | None) -> dict[str, str]:
-    """The argument that makes S3 refuse a bucket of somebody else (rule 54)."""
+    """The argument of a request by which S3 refuses a bucket of another account (rule 54); none without an account."""
     return {"ExpectedBucketOwner": expected_bucket_owner} if expected_bucket_owner else {}
 
 
@@ -71,7 +76,7 @@ def _find_region(bucket: str, region: str | None, expected_bucket_owner: str | N
         answer: Any = _client("s3", region).head_bucket(Bucket=bucket, **owner(expected_bucket_owner))
     except ClientError as error:
         headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        # S3 names the region even when it denies the bucket itself; listing and reading have rights of their own.
+        # S3 gives the region even when it denies access to the bucket; rights to list and to read are separate.
         if found := headers.get("x-amz-bucket-region"):
             return str(found)
         if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404:
@@ -100,13 +105,13 @@ def _client(service: Any, region: str | None) -> Any:
 
 
 def _forget_expired_clients(parsed: Any, **_: Any) -> None:
-    """Have the next call make a new client: one from environment variables or a file never looks at them again."""
+    """Drop the clients when credentials have expired: a client reads environment variables and files only once."""
     if isinstance(parsed, dict) and is_expired(str(parsed.get("Error", {}).get("Code", ""))):
         _client.cache_clear()
 
 
 def _expect_owner_of_source(params: dict[str, Any], **_: Any) -> None:
-    """Have S3 check the bucket that is copied from, too. boto3's ``copy`` takes no argument for it."""
+    """Make S3 check the owner of the source of a copy too, for which boto3's ``copy`` has no argument."""
     if expected := params.get("ExpectedBucketOwner"):
         params["ExpectedSourceBucketOwner"] = expected
 

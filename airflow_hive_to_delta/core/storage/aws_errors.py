@@ -1,4 +1,4 @@
-"""Errors of AWS in this package's terms."""
+"""Errors of AWS, translated into those of this package."""
 
 from __future__ import annotations
 
@@ -37,13 +37,16 @@ _TRANSIENT = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExce
 def is_expired(code: str) -> bool:
     """Whether an error code of AWS says that the credentials have expired.
 
-    A HEAD request's answer has no body, and so no code but its status: of expired credentials that is 400.
+    The answer to a HEAD request has no body, so its status is taken for the code: 400 for expired credentials.
     """
     return code in EXPIRED_CODES or code == "400"
 
 
 def translate_aws_error(error: ClientError | BotoCoreError, doing: str) -> HiveToDeltaError:
-    """The error of an AWS call in this package's terms. ``doing`` says what was tried, and on what."""
+    """The error of this package for one of an AWS call.
+
+    :param doing: what the call was for, as the beginning of the message.
+    """
     if isinstance(error, ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -73,7 +76,7 @@ def translate_aws_error(error: ClientError | BotoCoreError, doing: str) -> HiveT
 
 @contextmanager
 def aws_call(doing: str) -> Iterator[None]:
-    """Turn what boto3 raises inside the block into this package's errors."""
+    """Translate what boto3 raises inside the block, as :func:`translate_aws_error` does."""
     try:
         yield
     except (ClientError, BotoCoreError) as error:

@@ -1,4 +1,4 @@
-"""What a storage of log entries can do, and what the storages share."""
+"""The interface of a storage for Delta logs, and what its implementations share."""
 
 from __future__ import annotations
 
@@ -22,39 +22,47 @@ class StoredFile(NamedTuple):
 
 
 class Storage(Protocol):
-    """Where log entries are kept."""
+    """A storage for the files of Delta logs. Every method raises a :class:`HiveToDeltaError` when the storage fails."""
 
     def put_if_absent(self, path: Location, source: BinaryIO) -> bool:
-        """Write all of ``source``, a seekable local file. False: something is there already, and is left as it is.
+        """Write a file, unless there is one already. Readers see the whole file or none.
 
-        Readers see the whole entry or none. ``TransientError``: whether it was written is not known.
+        :param source: a seekable local file, which is written from its beginning.
+        :returns: False when a file is there already. It is left as it is.
+        :raises TransientError: it is not known whether the file was written.
         """
 
     def open(self, path: Location) -> BinaryIO:
-        """Read an entry from its beginning, as a stream. ``MissingError``: there is none."""
+        """A file as a stream, from its beginning.
+
+        :raises MissingError: there is no such file.
+        """
 
     def size(self, path: Location) -> int:
-        """The size of an entry in bytes. ``MissingError``: there is none."""
+        """The size of a file in bytes.
+
+        :raises MissingError: there is no such file.
+        """
 
     def list_names(self, folder: Location) -> list[str]:
-        """The names directly in a folder, folders with a trailing ``/``. Empty when the folder is absent."""
+        """The names in a folder, those of folders with a trailing ``/``; none when the folder is absent."""
 
-    def entries(self, folder: Location) -> list[StoredFile]:
-        """The files directly in a folder, without the folders in it. Empty when the folder is absent."""
+    def list_files(self, folder: Location) -> list[StoredFile]:
+        """The files directly in a folder, without the folders in it; none when the folder is absent."""
 
     def delete(self, path: Location) -> None:
-        """Delete a file. One that is not there is as good as deleted."""
+        """Delete a file, if it exists."""
 
     def delete_files(self, paths: Sequence[Location]) -> dict[Location, HiveToDeltaError]:
-        """Delete many files, as few requests as the storage allows. Which of them could not be deleted, and why."""
+        """Delete files in as few requests as the storage allows. Returns those that could not be deleted, and why."""
 
     def remove_folder(self, folder: Location) -> None:
-        """Take away an empty folder, or the marker of one. It stays as it is when there is anything in it."""
+        """Remove a folder, or its marker on an object store, if it is empty. A folder with anything in it stays."""
 
     def move(self, source: Location, target: Location) -> None:
-        """Move a file to a place that nobody else writes to. Safe to call again after a crash in the middle.
+        """Move a file to a location that nothing else writes to. It can be called again after it was interrupted.
 
-        ``MissingError``: it is at neither place.
+        :raises MissingError: the file is at neither location.
         """
 
 
@@ -79,11 +87,13 @@ class _Stream(io.RawIOBase):
         super().close()
 
 
-def stream_of(read: Callable[[int], bytes], close: Callable[[], None]) -> BinaryIO:
+def buffered_stream(read: Callable[[int], bytes], close: Callable[[], None]) -> BinaryIO:
+    """A stream over a function that reads at most so many bytes, none at the end."""
     return io.BufferedReader(_Stream(read, close), MEBIBYTE)
 
 
 def delete_each(storage: Storage, paths: Sequence[Location]) -> dict[Location, HiveToDeltaError]:
+    """``Storage.delete_files`` for a storage that deletes one file with each request."""
     failed: dict[Location, HiveToDeltaError] = {}
     for path in paths:
         try:
@@ -94,6 +104,7 @@ def delete_each(storage: Storage, paths: Sequence[Location]) -> dict[Location, H
 
 
 def copy_to(source: BinaryIO, write: Callable[[bytes], object]) -> None:
+    """Hand all of a seekable file to a function, piece by piece."""
     source.seek(0)
     while chunk := source.read(MEBIBYTE):
         write(chunk)

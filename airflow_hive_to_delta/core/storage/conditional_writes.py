@@ -1,9 +1,8 @@
-"""Whether a store refuses to write an object that is there already, as ``If-None-Match: *`` asks it to (rule 2).
+"""A check that a store refuses to overwrite an object, as ``If-None-Match: *`` demands (rule 2).
 
-Some stores that speak the protocol of S3, and some proxies, take the header and ignore it. Two writers would then both
-commit the same version of a log, and each be told that it had succeeded. So before the first write to a bucket a small
-object is written twice. It cannot be seen from outside whether a store also decides between two writers at the same
-moment: one that looks first and writes afterwards passes.
+Some stores with the API of S3, and some proxies, accept the header and ignore it. Then two writers could both commit
+one version of a log, and both would take it for a success. So before the first write to a bucket a small object is
+written twice. The check does not find a store that first looks for an object and then writes it in a second step.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ Request = Callable[[Location], object]
 def require_conditional_writes(
     path: Location, endpoint: str, operation: str, *, put: Request, put_again: Request, delete: Request
 ) -> None:
-    """Make sure, once per process, endpoint, bucket and operation, that a second write of an object is refused.
+    """Check, once per process, endpoint, bucket and operation, that a second write of an object is refused.
 
-    :param path: what is to be written. The object that is tried with lies in the records of the same log, and is
-        deleted again.
-    :param operation: what ``put_again`` sends to complete its write.
+    :param path: what the caller is going to write. The check writes an object among the records of the same log, and
+        deletes it again.
+    :param operation: the request by which ``put_again`` completes its write.
     :param put: writes a small object, unless there is one; so does ``put_again``.
     :raises PermanentError: the second write was accepted.
     """
@@ -37,14 +36,14 @@ def require_conditional_writes(
     with _lock:
         one_at_a_time = _locks.setdefault(bucket, Lock())
     with one_at_a_time:
-        # Only what was honoured is remembered: a store that has been mended is tried again.
+        # Failures are not remembered, so that a store that was repaired is checked again.
         if bucket in _honoured:
             return
         probe = _probe_of(path)
         try:
             refused = _refuses_second_write(probe, put, put_again)
         finally:
-            left = _take_away(probe, delete)
+            left = _delete(probe, delete)
         if not refused:
             raise PermanentError(
                 f"The store at {endpoint} ignores If-None-Match on {operation}: it accepted a second write of {probe}, "
@@ -67,14 +66,14 @@ _LOG, _RECORDS = "/_delta_log/", "_hive_to_delta"
 
 
 def _probe_of(path: Location) -> Location:
-    """An object of no other writer, among the records of the log that a path is in; beside a path that is in none."""
+    """A new object, among the records of the log that the path lies in, or beside a path that lies in no log."""
     before, log, _ = path.path.rpartition(_LOG)
     folder = f"{before}{log}{_RECORDS}" if log else path.path.rpartition("/")[0]
     return Location(path.scheme, path.authority, folder).child(f"conditional-write-{uuid.uuid4().hex}")
 
 
 def _refuses_second_write(probe: Location, put: Request, put_again: Request) -> bool:
-    _is_refused(probe, put)  # if so, the client had repeated it by itself, after its answer was lost
+    _is_refused(probe, put)  # refused only if the client repeated the request after a lost answer
     return _is_refused(probe, put_again)
 
 
@@ -88,8 +87,8 @@ def _is_refused(probe: Location, write: Request) -> bool:
     return False
 
 
-def _take_away(probe: Location, delete: Request) -> str:
-    """Delete the object; what to say where that fails. Not an error: an identity may have the right to write only."""
+def _delete(probe: Location, delete: Request) -> str:
+    """Delete the object, and return what to say if that fails. It is not an error: the identity may only write."""
     try:
         delete(probe)
     except (ClientError, BotoCoreError) as error:

@@ -1,4 +1,4 @@
-"""Which of many files are still there: a listing for each folder, not a request for each file."""
+"""Looking up many files at once: one listing for each of their folders, instead of one request for each file."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
 
 T = TypeVar("T")
-#: Folders listed side by side.
+#: Folders that are listed in parallel.
 _WORKERS = 16
 
 
-def with_presence(
+def look_up_files(
     files: Iterable[tuple[Location, T]], spark: SparkSession, options: ConversionOptions
 ) -> Iterator[tuple[Location, T, StoredFile | None]]:
-    """Each file with what its storage says of it; None: it is not there.
+    """Each file with its size and modification time on the storage, or with None when it does not exist.
 
-    :param files: in the order of their paths, so that those of a folder come together. They are taken as they are
-        needed, a few folders at a time.
+    :param files: locations, each with anything that the caller wants back with it. They are in the order of their
+        paths, so that the files of a folder come together, and are consumed a few folders at a time.
     """
     folders = ((folder, list(found)) for folder, found in groupby(files, key=lambda file: file[0].parent))
 
     def listed(folder: Location) -> dict[str, StoredFile]:
-        return {file.name: file for file in storage_for(folder, spark, options).entries(folder)}
+        return {file.name: file for file in storage_for(folder, spark, options).list_files(folder)}
 
     with ThreadPoolExecutor(_WORKERS) as pool:
         while some := list(islice(folders, _WORKERS)):

@@ -1,6 +1,7 @@
-"""The end of a file on any storage, where a Parquet file has its footer: read in one request where that is enough.
+"""Reading the end of a Parquet file, where its footer is, from any storage.
 
-A read that breaks off is tried again, a few times: among a million files some answer is always cut short.
+One request is enough for most files. A read that breaks off is tried again a few times, because among a million answers
+some are always cut short.
 """
 
 from __future__ import annotations
@@ -26,29 +27,35 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
 
 
-#: Seconds before the second attempt at reading a file, the third and the last, at most: each is drawn from the upper
-#: half, so that the files of one worker do not all come back at the same moment.
+#: The most seconds to wait before the second, third and last attempt to read a file. A random time between half of it
+#: and all of it is waited, so that the threads of a worker do not try again all at once.
 PAUSES = (0.5, 2.0, 8.0)
 
 
 @dataclass(frozen=True)
 class Tail:
-    """The last bytes of a file, and what tells this file from one that replaces it."""
+    """The last bytes of a file, and by what a file that replaces it is recognised."""
 
     data: bytes
     file_size: int
     #: Milliseconds since 1970.
     modification_time: int
-    #: An ETag, or what stands for one.
+    #: The ETag, or the modification time on storages that have none.
     version: str
 
 
-#: Reads so many of a file's last bytes, of this version of it if one is given.
+#: Reads this many of a file's last bytes; of this version of the file, if one is given.
 _Read = Callable[[Location, int, str | None, "ConversionOptions"], Tail]
 
 
 def read_tail(location: Location, size: int, options: ConversionOptions) -> tuple[bytes, int]:
-    """The end of a file with its whole footer in it, and when the file was modified. One read where that is enough."""
+    """The end of a file, with its whole footer in it, and the file's modification time in milliseconds since the epoch.
+
+    :param size: the size of the file by its listing.
+    :raises MissingError: the file does not exist.
+    :raises PermanentError: the file has another size, or was rewritten between two reads.
+    :raises TransientError: the storage failed in every attempt.
+    """
     read = _read_s3 if location.scheme in S3_SCHEMES else _read_local if location.scheme == "file" else _read_arrow
     tail = _retried(read, location, min(size, max(options.footer_tail_bytes, 8)), None, options)
     if tail.file_size != size:
@@ -131,7 +138,7 @@ def _read_s3(location: Location, length: int, version: str | None, options: Conv
                 if code in ("PreconditionFailed", "412"):
                     raise _rewritten(location) from error
                 raise
-            # Outside of what botocore tries again: the answer had begun.
+            # botocore does not try again once the answer has begun.
             data = answer["Body"].read()
     except MissingError as error:
         raise StaleFileListError(f"{error}. List the files again") from error

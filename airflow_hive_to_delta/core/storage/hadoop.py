@@ -1,4 +1,4 @@
-"""The storage of a log on the file systems of a session's JVM: the core's one door to them."""
+"""The storage of a log on the Hadoop file systems of a Spark session. Only this module of the core reaches for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     TransientError,
 )
-from airflow_hive_to_delta.core.storage.base import StoredFile, copy_to, delete_each, stream_of
+from airflow_hive_to_delta.core.storage.base import StoredFile, buffered_stream, copy_to, delete_each
 from airflow_hive_to_delta.core.storage.uri import Location
 
 if TYPE_CHECKING:
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 
 class HadoopStorage:
-    """The file systems of the session's JVM: HDFS, ViewFs, ABFS, WASB, GCS, DBFS. The only use of a JVM in the core.
+    """The file systems of the session's JVM: HDFS, ViewFs, ABFS, WASB, GCS and DBFS.
 
-    As in Delta's own log stores: an exclusive ``create`` would show readers half a file, so an entry is written beside
-    its place and renamed into it. ``FileContext.rename`` without ``OVERWRITE`` fails on an existing target, in the name
-    node on HDFS and by a conditional request on ABFS. On Google's storage a rename is a copy, but an exclusive
-    ``create`` is conditional and its object appears when it is closed. DBFS promises neither; it is treated alike, and
-    reading the entry back (rule 5) is its only guard.
+    Put-if-absent works as in Delta's own log stores. An exclusive ``create`` would show readers half a file, so a file
+    is written under a temporary name and renamed. ``FileContext.rename`` without ``OVERWRITE`` fails on an existing
+    target, in the name node on HDFS and by a conditional request on ABFS. On Google's storage a rename is a copy, but
+    an exclusive ``create`` is conditional there, and its object appears when it is closed. DBFS promises neither; it is
+    written to as Google's storage is, and only reading the entry back (rule 5) shows whether another writer won.
+
+    :param spark: a session with a JVM, which Spark Connect and Databricks serverless do not have.
     """
 
     def __init__(self, spark: SparkSession | None) -> None:
@@ -64,7 +66,7 @@ class HadoopStorage:
             with _jvm_call(doing):
                 return bytes(opened.readNBytes(count))
 
-        return stream_of(read, opened.close)
+        return buffered_stream(read, opened.close)
 
     def size(self, path: Location) -> int:
         target = self._path(path)
@@ -80,7 +82,7 @@ class HadoopStorage:
         except MissingError:
             return []
 
-    def entries(self, folder: Location) -> list[StoredFile]:
+    def list_files(self, folder: Location) -> list[StoredFile]:
         target = self._path(folder)
         try:
             with _jvm_call(f"Listing {folder}"):
@@ -118,10 +120,10 @@ class HadoopStorage:
             if not files.rename(there, here):
                 if files.exists(there):
                     raise TransientError(f"Moving {source} to {target}: the file system did not move it. Try again")
-                files.getFileStatus(here)  # an earlier call got as far as this
+                files.getFileStatus(here)  # an earlier call moved it
 
     def _path(self, path: Location) -> Any:
-        # Scheme, authority and path apart: one string would be parsed, and a name can look like a URI.
+        # Not as one string: that would be parsed, and a name can look like a URI.
         return self._jvm.org.apache.hadoop.fs.Path(path.scheme, path.authority or None, path.path or "/")
 
     def _create(self, target: Any, source: BinaryIO) -> None:

@@ -1,4 +1,4 @@
-"""The storage of a log on the disks of this machine."""
+"""The storage of a log on the local disk."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from airflow_hive_to_delta.core.storage.uri import Location
 
 
 class LocalStorage:
-    """Files on this machine. An entry appears whole, by a hard link, and survives a power cut (rule 3)."""
+    """Files on the local disk. A file appears as a whole, by a hard link, and survives a power cut (rule 3)."""
 
     def put_if_absent(self, path: Location, source: BinaryIO) -> bool:
         target = Path(path.path)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-        with _os_call(f"Writing {path}", missing=TransientError):  # another writer took the empty folder away
+        with _os_call(f"Writing {path}", missing=TransientError):  # another writer removed the empty folder
             made = _make_folders(target.parent)
             try:
                 # Not tempfile: its files can be read by their owner only, and so could the entry.
@@ -45,7 +45,7 @@ class LocalStorage:
             finally:
                 temporary.unlink(missing_ok=True)
                 for folder in made:
-                    with suppress(OSError):  # not empty: an entry is in it, ours or that of another writer
+                    with suppress(OSError):  # not empty: it has a file of ours or of another writer
                         folder.rmdir()
 
     def open(self, path: Location) -> BinaryIO:
@@ -64,7 +64,7 @@ class LocalStorage:
             except FileNotFoundError:
                 return []
 
-    def entries(self, folder: Location) -> list[StoredFile]:
+    def list_files(self, folder: Location) -> list[StoredFile]:
         with _os_call(f"Listing {folder}"):
             try:
                 with os.scandir(folder.path) as entries:
@@ -93,15 +93,15 @@ class LocalStorage:
             try:
                 Path(source.path).replace(target.path)
             except FileNotFoundError:
-                Path(target.path).stat()  # an earlier call got as far as this
+                Path(target.path).stat()  # an earlier call moved it
 
 
 def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it; which ones were made, the deepest first."""
+    """Make a folder and those above it, and return those that did not exist before, the deepest first."""
     missing = [f for f in (folder, *folder.parents) if not f.exists()]
     made: list[Path] = []
     for each in reversed(missing):
-        with suppress(FileExistsError):  # another writer was faster, so it is not ours to take away again
+        with suppress(FileExistsError):  # another writer made it first, so it is not ours to remove
             each.mkdir()
             made.insert(0, each)
     return made

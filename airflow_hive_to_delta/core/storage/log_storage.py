@@ -1,7 +1,7 @@
-"""The storage of a table's log: put-if-absent, read, list; on S3, on local disk and on Hadoop file systems.
+"""The storage of a table's log: S3, the local disk, or a Hadoop file system.
 
-Nothing here overwrites anything (rule 2). Data files pass through here only to be deleted by a vacuum, or moved out of
-Hive's sight by a rollback.
+No storage overwrites a file (rule 2). Data files are only deleted through it, by a vacuum, or moved to a hidden folder,
+by a rollback.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 def storage_for(location: Location, spark: SparkSession | None, options: ConversionOptions) -> Storage:
-    """The storage that a location lies on. Only a Hadoop file system (HDFS, ABFS, GCS) needs the Spark session."""
+    """The storage that a location lies on.
+
+    :param spark: needed for Hadoop file systems only (HDFS, ABFS, GCS).
+    :raises PermanentError: the location is on a Hadoop file system, and the session has no JVM to reach it by.
+    """
     if location.scheme in S3_SCHEMES:
         return S3Storage(options)
     if location.scheme == "file":

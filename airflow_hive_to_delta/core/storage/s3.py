@@ -20,7 +20,7 @@ from airflow_hive_to_delta.core.errors import (
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.aws_errors import aws_call, translate_aws_error
-from airflow_hive_to_delta.core.storage.base import MEBIBYTE, StoredFile, stream_of
+from airflow_hive_to_delta.core.storage.base import MEBIBYTE, StoredFile, buffered_stream
 from airflow_hive_to_delta.core.storage.conditional_writes import require_conditional_writes
 from airflow_hive_to_delta.core.storage.uri import Location
 
@@ -62,7 +62,7 @@ class S3Storage:
                     return False
                 if status != 409:
                     raise self._error(error, doing) from error
-                # Somebody writes the same key at this moment: nothing of ours landed, so upload it again (rule 2).
+                # Another request writes the same key at this moment. Nothing was written, so upload it again (rule 2).
                 time.sleep(0.05 * 2**attempt)
             except BotoCoreError as error:
                 raise translate_aws_error(error, doing) from error
@@ -81,7 +81,7 @@ class S3Storage:
             with aws_call(doing):
                 return bytes(body.read(count))
 
-        return stream_of(read, body.close)
+        return buffered_stream(read, body.close)
 
     def size(self, path: Location) -> int:
         with aws_call(f"Looking for {path}"):
@@ -96,7 +96,7 @@ class S3Storage:
             names += [entry["Prefix"][len(prefix) :] for entry in page.get("CommonPrefixes", [])]
         return [name for name in names if name]  # the folder's own marker has no name
 
-    def entries(self, folder: Location) -> list[StoredFile]:
+    def list_files(self, folder: Location) -> list[StoredFile]:
         start = len(_prefix(folder))
         found = []
         for page in self._pages(folder):
@@ -126,15 +126,15 @@ class S3Storage:
                 except HiveToDeltaError as error:
                     failed |= dict.fromkeys(by_key.values(), error)
                     continue
-                for said in answer.get("Errors", []):
-                    path = by_key[said["Key"]]
+                for failure in answer.get("Errors", []):
+                    path = by_key[failure["Key"]]
                     failed[path] = translate_aws_error(
-                        ClientError({"Error": said}, "DeleteObjects"), f"Deleting {path}"
+                        ClientError({"Error": failure}, "DeleteObjects"), f"Deleting {path}"
                     )
         return failed
 
     def remove_folder(self, folder: Location) -> None:
-        # S3 has no folders, but Hadoop's client writes an empty object in the place of each, and believes in it.
+        # S3 has no folders, but Hadoop's client writes an empty object for each, and takes it for the folder.
         with aws_call(f"Deleting the marker of {folder}"):
             self._client(folder).delete_object(Bucket=folder.authority, Key=f"{folder.key}/", **self._owner)
 
@@ -151,11 +151,11 @@ class S3Storage:
                     SourceClient=self._client(source),
                 )
         except MissingError:
-            self.size(target)  # an earlier call got as far as this
+            self.size(target)  # an earlier call copied it
         self.delete(source)
 
     def _pages(self, folder: Location) -> Iterator[dict[str, Any]]:
-        """What lies directly in a folder, in the pages of a LIST request."""
+        """The answers to the LIST requests for a folder, without what lies in folders below it."""
         with aws_call(f"Listing {folder}"):
             pages = self._client(folder).get_paginator("list_objects_v2")
             yield from pages.paginate(Bucket=folder.authority, Prefix=_prefix(folder), Delimiter="/", **self._owner)
@@ -180,12 +180,12 @@ class S3Storage:
         )
 
     def _error(self, error: ClientError | BotoCoreError, doing: str) -> HiveToDeltaError:
-        """The error of a conditional write in this package's terms."""
+        """The error of this package for one of a conditional write."""
         found = translate_aws_error(error, doing)
         if not isinstance(error, ClientError):
             return found
         if error.response["Error"].get("Code") == "NoSuchUpload":
-            # The upload was completed by a request whose answer was lost, or aborted by somebody else.
+            # The upload was completed by a request whose answer was lost, or aborted by another process.
             return TransientError(f"{doing}: the multipart upload is gone; it may have succeeded")
         if _status(error) == 501:
             owner = ", or the check of its bucket's owner (expected_bucket_owner)" if self._owner else ""
@@ -221,14 +221,14 @@ class S3Storage:
                 parts.append({"PartNumber": number, "ETag": answer["ETag"], **checksums})
             client.complete_multipart_upload(**where, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
         except BaseException:
-            # What failed first is what the caller must hear of, whether or not the parts can be given up.
+            # The caller gets the first error, whether or not the upload can be aborted.
             with suppress(ClientError, BotoCoreError):
                 client.abort_multipart_upload(**where)
             raise
 
 
 _CONFLICT_TRIES = 5
-#: What S3 takes.
+#: The most files that S3 deletes in one request.
 _DELETES_PER_REQUEST = 1_000
 _PART_SIZE = 16 * MEBIBYTE
 _MAX_PARTS = 10_000
@@ -236,7 +236,7 @@ _CHECKSUMS = ("ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumS
 
 
 def _prefix(folder: Location) -> str:
-    """What the keys in a folder begin with; nothing for the root of a bucket."""
+    """The beginning of the keys in a folder; empty for the root of a bucket."""
     return f"{folder.key}/" if folder.key else ""
 
 
@@ -249,5 +249,5 @@ def _status(error: ClientError) -> int:
 
 
 def _part_checksum(client: Any) -> dict[str, str]:
-    """The checksum that the client adds to each part by itself, which some stores want to know of beforehand."""
+    """The checksum that the client adds to each part by itself, which some stores want named when an upload begins."""
     return {"ChecksumAlgorithm": "CRC32"} if client.meta.config.request_checksum_calculation == "when_supported" else {}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_hive_to_delta import ConversionOptions, DatabricksListing, GlueDiscovery, TableInfo, UCDiscovery, convert
-from airflow_hive_to_delta.core.catalogs.definitions import current_definition, mark_discovered, place_digest
+from airflow_hive_to_delta.core.catalogs.definitions import current_definition, location_digest, mark_discovered
 from airflow_hive_to_delta.core.errors import MissingError
 from airflow_hive_to_delta.engines import JobRequest
 from airflow_hive_to_delta.job.run import run
@@ -51,7 +51,7 @@ def test_what_was_mended_counts_and_what_was_chosen_stays(define, glue) -> None:
     again = current_definition(plain)
     assert (again.columns, again.location) == ([{"Name": "n", "Type": "bigint"}], "s3://b/mended")
     assert again.target_table_name == "renamed"
-    assert place_digest(again) != place_digest(plain)
+    assert location_digest(again) != location_digest(plain)
     kept = current_definition(chosen)
     assert (kept.columns, kept.location) == ([{"Name": "n", "Type": "bigint"}], "s3://b/chosen")
     define("double")

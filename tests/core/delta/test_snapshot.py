@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions
 from airflow_hive_to_delta.core.delta.actions import metadata_action
-from airflow_hive_to_delta.core.delta.snapshot import Snapshot, key_of, place_of_listed, snapshot_of
+from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import (
     HiveToDeltaError,
@@ -29,7 +29,7 @@ from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
-from airflow_hive_to_delta.core.storage.uri import parse_location
+from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location
 from tests.support.lake import Lake
 from tests.support.lake import lake as lake
 from tests.support.tables import convert_folder, write_parquet
@@ -71,7 +71,7 @@ def assert_as_delta_sees_it(spark: SparkSession, root: Path | str, version: int 
     snapshot = snapshot_at(spark, root, version)
     delta = spark.read.format("delta").option("versionAsOf", snapshot.version).load(str(root))
     files = snapshot.files.collect()
-    seen = {key_of(parse_location(path)) for path in delta.inputFiles()}
+    seen = {canonical_uri(parse_location(path)) for path in delta.inputFiles()}
     assert {file.key for file in files} == seen
     assert len(files) == len(seen)
     hidden = sum(file.deletion_vector.cardinality for file in files if file.deletion_vector)
@@ -202,14 +202,6 @@ def test_partitions_in_another_bucket_have_keys_of_one_spelling(lake: Lake) -> N
         }
         (commit,) = snapshot.history
         assert (commit.ours, commit.operation) == (True, "CONVERT")
-
-
-def test_listed_paths_have_the_keys_of_the_log(spark: SparkSession) -> None:
-    given = ["/a b/%20", "file:/a b/%20", "file:///a b/%20", "s3a://b/x+y", "s3n://b/x+y", "s3://b/x+y", "dbfs:/x"]
-    files = spark.createDataFrame([(path,) for path in given], "path string")
-    keys = [row[0] for row in files.select(place_of_listed()).collect()]
-    assert keys == ["file:///a b/%20"] * 3 + ["s3://b/x+y"] * 3 + ["dbfs:///x"]
-    assert keys == [key_of(parse_location(path)) for path in given]
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------------

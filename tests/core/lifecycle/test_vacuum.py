@@ -17,7 +17,6 @@ from botocore.awsrequest import AWSResponse
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, S3Listing, UCDiscovery, convert
-from airflow_hive_to_delta.core.catalogs.references import canonical_uri, canonical_uri_column
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
     HiveToDeltaError,
@@ -502,21 +501,6 @@ def test_a_table_of_the_sessions_catalog(spark: SparkSession, database: str, tmp
     assert vacuum_external_files(spark, str(root), dry_run=False).deleted_files == [f"file://{file}"]
 
 
-def test_a_canonical_uri_is_the_same_in_python_and_on_spark(spark: SparkSession) -> None:
-    spellings = [
-        ["s3://b/x/y", "S3a://b/x/y", "s3n://b//x///y"],
-        ["hdfs://nn:8020/x", "hdfs:///x", "ViewFS://c/x"],
-        ["file:/x/y", "file:///x/y", "FILE:////x//y"],
-        ["abfss://c@a/x", "abfs://c@a/x"],
-    ]
-    for same in spellings:
-        found = (
-            spark.createDataFrame([(key,) for key in same], "key string").select(canonical_uri_column("key")).collect()
-        )
-        assert {row[0] for row in found} == {canonical_uri(key) for key in same}
-        assert len(set(map(canonical_uri, same))) == 1
-
-
 # --- logs that are not whole -------------------------------------------------------------------------------------
 
 
@@ -561,14 +545,14 @@ def test_a_file_that_is_brought_back_before_it_is_deleted_stays(lake: Lake, monk
     table = Table(lake, "a", "b")
     table.drop_partition()
     table.remove(table.uri("a"), table.uri("b"))
-    look = vacuum.with_presence
+    look = vacuum.look_up_files
 
     def look_and_restore(*arguments: Any) -> Iterator[Any]:
         yield from look(*arguments)
         if table.versions == 1:
             table.commit(added(table.uri("a")))
 
-    monkeypatch.setattr(vacuum, "with_presence", look_and_restore)
+    monkeypatch.setattr(vacuum, "look_up_files", look_and_restore)
     result = table.vacuum(dry_run=False)
     assert (result.orphaned_files, result.deleted_files) == ([table.uri("b")], [table.uri("b")])
     assert f"{table.other}/a" in table.there()

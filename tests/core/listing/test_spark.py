@@ -16,7 +16,7 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     UnsupportedTableError,
 )
-from airflow_hive_to_delta.core.listing.locations import Place, with_places
+from airflow_hive_to_delta.core.listing.locations import TableLocation, assign_locations
 from airflow_hive_to_delta.core.listing.s3 import S3Listing
 from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, TableInfo
@@ -257,5 +257,5 @@ def test_rule_43_a_missing_place_whose_name_looks_like_a_pattern_is_refused_too(
 
 def test_a_place_that_names_no_host_is_on_the_sessions_own(spark):
     files = spark.createDataFrame([("hdfs://nn:8020/t/p=1/f", 1, 0, None)], FILES_SCHEMA)
-    place = Place(parse_location("hdfs:///t"), None, "the table t")
-    assert [row.path for row in with_places(files, [place]).collect()] == ["hdfs://nn:8020/t/p=1/f"]
+    location = TableLocation(parse_location("hdfs:///t"), None, "the table t")
+    assert [row.path for row in assign_locations(files, [location]).collect()] == ["hdfs://nn:8020/t/p=1/f"]

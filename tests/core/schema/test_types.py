@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.readers import failing
-from airflow_hive_to_delta.core.schema.merge import Evidence, resolve
+from airflow_hive_to_delta.core.schema.merge import Evidence, build_table_schema
 from airflow_hive_to_delta.core.schema.types import (
     CHAR_VARCHAR,
     GLUE_TO_DELTA_TYPE_MAP,
@@ -293,7 +293,7 @@ def test_the_schema_does_not_depend_on_the_order_of_merging(evidence, random):
         for one in order:
             merged = merged.merge(one)
         try:
-            return resolve(merged, None, {"d E": "integer"}, allow_name_case_conflict=True)
+            return build_table_schema(merged, None, {"d E": "integer"}, allow_name_case_conflict=True)
         except SchemaError as error:
             return str(error)
 
@@ -316,7 +316,7 @@ def test_rule_12_two_spellings_in_one_file_are_refused(schema):
 
 def test_the_order_of_columns_is_that_of_the_smallest_path_and_later_columns_follow():
     evidence = files(struct(x="string", y="string"), struct(z="string", x="string", y="string"))
-    assert list(types_of(resolve(evidence, None, {}).schema)) == ["x", "y", "z"]
+    assert list(types_of(build_table_schema(evidence, None, {}).schema)) == ["x", "y", "z"]
 
 
 # Resolution: columns and names
@@ -331,7 +331,7 @@ def test_rule_12_names_are_spelt_as_in_the_files_at_every_level():
         ]
     )
     evidence = files(struct(tags=array(struct(Val="integer", keyName="string")), userId="long"))
-    assert resolve(evidence, catalog, {}).schema == struct_of(
+    assert build_table_schema(evidence, catalog, {}).schema == struct_of(
         [
             field_of("userId", "long", {"comment": "who"}),
             field_of(
@@ -347,8 +347,8 @@ def test_rule_12_names_are_spelt_as_in_the_files_at_every_level():
 def test_rule_12_files_that_spell_a_name_differently_are_refused_or_accepted_knowingly():
     evidence = files(struct(s=struct(B="string")), struct(s=struct(b="string")))
     with pytest.raises(SchemaError, match=r"s\.B in a\.parquet, s\.b in b\.parquet.*allow_name_case_conflict=True"):
-        resolve(evidence, None, {})
-    table = resolve(evidence, None, {}, allow_name_case_conflict=True)
+        build_table_schema(evidence, None, {})
+    table = build_table_schema(evidence, None, {}, allow_name_case_conflict=True)
     assert types_of(table.schema) == {"s": struct(B="string")}
     assert "a.parquet" in table.notes[0]
 
@@ -358,21 +358,21 @@ def test_columns_that_only_files_have_are_left_out_with_a_note_and_do_no_harm():
         struct(a="integer", s=struct(x="integer", y="integer"), Extra="string"),
         struct(a="integer", s=struct(x="integer", Y="string"), extra=array("integer")),
     )
-    table = resolve(evidence, struct(a="integer", s=struct(x="integer")), {})
+    table = build_table_schema(evidence, struct(a="integer", s=struct(x="integer")), {})
     assert table.schema == struct(a="integer", s=struct(x="integer"))
     (note,) = table.notes
     assert "Extra (a.parquet), s.y (a.parquet)" in note
 
 
 def test_rule_30_columns_that_only_the_catalog_has_stay():
-    assert resolve(files(struct(a="integer")), struct(a="integer", New=struct(Z="date")), {}).schema == struct(
-        a="integer", New=struct(Z="date")
-    )
+    assert build_table_schema(
+        files(struct(a="integer")), struct(a="integer", New=struct(Z="date")), {}
+    ).schema == struct(a="integer", New=struct(Z="date"))
 
 
 def test_rule_44_a_table_without_files_has_the_columns_of_the_catalog():
     catalog = struct(a="integer", p="date")
-    table = resolve(None, catalog, {"p": "date"})
+    table = build_table_schema(None, catalog, {"p": "date"})
     assert table.schema == catalog
     assert (table.features, table.configuration, table.notes) == ([], {}, [])
 
@@ -380,22 +380,22 @@ def test_rule_44_a_table_without_files_has_the_columns_of_the_catalog():
 def test_rule_23_a_partition_column_in_the_files_takes_type_and_spelling_from_the_catalog():
     evidence = files(struct(Day="string", v="integer"), struct(DAY="long", v="integer"))
     for catalog in (None, struct(v="integer")):
-        table = resolve(evidence, catalog, {"day": "date", "hour": "integer"})
+        table = build_table_schema(evidence, catalog, {"day": "date", "hour": "integer"})
         assert table.schema == struct(v="integer", day="date", hour="integer")
         assert table.notes == []
 
 
 def test_rule_27_the_comment_of_a_partition_column_is_kept():
     catalog = struct_of([field_of("day", "date", {"comment": "UTC"}), field_of("v", "integer")])
-    table = resolve(None, catalog, {"day": "date"})
+    table = build_table_schema(None, catalog, {"day": "date"})
     assert table.schema == struct_of([field_of("v", "integer"), field_of("day", "date", {"comment": "UTC"})])
 
 
 def test_what_was_passed_in_is_not_changed():
     catalog = struct_of([field_of("a b", struct_of([field_of("c", "long", {"comment": "x"})]), {"comment": "y"})])
     before = json.dumps(catalog)
-    resolve(None, catalog, {"p": "date"})
-    resolve(files(struct(**{"a b": struct(c="integer")})), catalog, {"p": "date"})
+    build_table_schema(None, catalog, {"p": "date"})
+    build_table_schema(files(struct(**{"a b": struct(c="integer")})), catalog, {"p": "date"})
     assert json.dumps(catalog) == before
 
 
@@ -405,22 +405,22 @@ def test_a_table_without_columns_is_refused(evidence, partitions):
     if evidence is not None and "p" in evidence.fields and not partitions:
         partitions = {"P": "string"}
     with pytest.raises(SchemaError, match=r"no columns beside its partition columns.*Declare"):
-        resolve(evidence, None, partitions)
+        build_table_schema(evidence, None, partitions)
 
 
 def test_an_empty_name_is_refused():
     with pytest.raises(SchemaError, match="inside s has an empty name"):
-        resolve(files(struct(s=struct_of([field_of("", "string")]))), None, {})
+        build_table_schema(files(struct(s=struct_of([field_of("", "string")]))), None, {})
 
 
 def test_rule_12_partition_columns_that_differ_by_case_only_are_refused():
     with pytest.raises(SchemaError, match="The columns P and p"):
-        resolve(None, struct(a="string"), {"P": "string", "p": "string"})
+        build_table_schema(None, struct(a="string"), {"P": "string", "p": "string"})
 
 
 def test_a_partition_column_of_a_nested_type_is_refused():
     with pytest.raises(SchemaError, match="partition column p"):
-        resolve(None, struct(a="string"), {"p": "array<int>"})
+        build_table_schema(None, struct(a="string"), {"p": "array<int>"})
 
 
 # Resolution: types
@@ -441,7 +441,7 @@ def test_rule_29_a_narrower_file_is_allowed_and_recorded(narrow, wide):
         (files(struct(c=wide), struct(c=narrow)), None),
         (files(struct(c=narrow)), struct(c=wide)),
     ]:
-        table = resolve(evidence, catalog, {})
+        table = build_table_schema(evidence, catalog, {})
         assert table.schema == struct_of(
             [field_of("c", wide, {"delta.typeChanges": [{"fromType": narrow, "toType": wide}]})]
         )
@@ -451,7 +451,7 @@ def test_rule_29_a_narrower_file_is_allowed_and_recorded(narrow, wide):
 
 
 def test_rule_29_without_the_option_the_wider_type_stays_and_a_note_warns_of_spark_3():
-    table = resolve(files(struct(c="integer"), struct(c="long")), None, {}, type_widening=False)
+    table = build_table_schema(files(struct(c="integer"), struct(c="long")), None, {}, type_widening=False)
     assert (table.schema, table.features, table.configuration) == (struct(c="long"), [], {})
     assert "c (bigint; int in a.parquet)" in table.notes[0]
     assert "typeWidening is off" in table.notes[0]
@@ -459,12 +459,12 @@ def test_rule_29_without_the_option_the_wider_type_stays_and_a_note_warns_of_spa
 
 
 def test_rule_29_files_that_equal_the_table_need_no_feature():
-    assert resolve(files(struct(c="long"), struct(c="long")), struct(c="long"), {}).features == []
+    assert build_table_schema(files(struct(c="long"), struct(c="long")), struct(c="long"), {}).features == []
 
 
 def test_rule_29_decimals_widen_to_the_least_type_that_keeps_all_digits():
     evidence = files(struct(d="decimal(10,2)"), struct(d="decimal(8,4)"), struct(d="decimal(7,1)"))
-    (column,) = resolve(evidence, None, {}).schema["fields"]
+    (column,) = build_table_schema(evidence, None, {}).schema["fields"]
     assert column["type"] == "decimal(12,4)"
     assert column["metadata"]["delta.typeChanges"] == [
         {"fromType": "decimal(7,1)", "toType": "decimal(10,2)"},
@@ -477,7 +477,7 @@ def test_rule_29_changes_are_on_the_nearest_field_with_the_path_from_it():
     narrow = struct(m=mapping("integer", array("float")), s=struct(l=array(array("short")), t=array(struct(x="byte"))))
     middle = struct(m=mapping("integer", array("float")), s=struct(l=array(array("integer"))))
     wide = struct(m=mapping("long", array("double")), s=struct(l=array(array("long")), t=array(struct(x="short"))))
-    table = resolve(files(narrow, middle), wide, {})
+    table = build_table_schema(files(narrow, middle), wide, {})
     assert {name: value.get("delta.typeChanges") for name, value in metadata_of(table.schema).items()} == {
         "m": [
             {"fromType": "integer", "toType": "long", "fieldPath": "key"},
@@ -511,10 +511,10 @@ def test_rule_29_changes_are_on_the_nearest_field_with_the_path_from_it():
 def test_rule_29_other_differences_are_refused_naming_column_types_and_files(one, other):
     evidence = files(struct(s=struct(c=one)), struct(s=struct(c=other)))
     with pytest.raises(SchemaError, match=r"s\.c is .* in the file a\.parquet and .* in the file b\.parquet"):
-        resolve(evidence, None, {})
+        build_table_schema(evidence, None, {})
     for declared, file_type in ((one, other), (other, one)):
         with pytest.raises(SchemaError, match=r"s\.c is .* in the catalog and .* in the file a\.parquet"):
-            resolve(files(struct(s=struct(c=file_type))), struct(s=struct(c=declared)), {})
+            build_table_schema(files(struct(s=struct(c=file_type))), struct(s=struct(c=declared)), {})
 
 
 @pytest.mark.parametrize(
@@ -522,35 +522,35 @@ def test_rule_29_other_differences_are_refused_naming_column_types_and_files(one
 )
 def test_rule_29_a_file_that_is_wider_than_the_catalog_is_refused(declared, found):
     with pytest.raises(SchemaError, match=re.escape(f"Give the column the type {hive_type_of(found)} in")):
-        resolve(files(struct(c=found)), struct(c=declared), {})
+        build_table_schema(files(struct(c=found)), struct(c=declared), {})
 
 
 def test_the_pair_that_is_named_is_one_that_does_not_fit():
     evidence = files(struct(c="integer"), struct(c="long"), struct(c="string"))
     with pytest.raises(SchemaError, match=r"is int in the file a\.parquet and string in the file c\.parquet"):
-        resolve(evidence, None, {})
+        build_table_schema(evidence, None, {})
 
 
 def test_bytes_are_text_only_when_asked_for():
     evidence, catalog = files(struct(c="binary")), struct(c="string")
     with pytest.raises(SchemaError, match="binary_as_string=True"):
-        resolve(evidence, catalog, {})
-    table = resolve(evidence, catalog, {}, binary_as_string=True)
+        build_table_schema(evidence, catalog, {})
+    table = build_table_schema(evidence, catalog, {}, binary_as_string=True)
     assert table.schema == catalog
     assert "c" in table.notes[0]
-    assert resolve(evidence, None, {}, binary_as_string=True).schema == struct(c="binary")
+    assert build_table_schema(evidence, None, {}, binary_as_string=True).schema == struct(c="binary")
 
 
 def test_rule_26_char_and_varchar_fit_string_files():
     catalog = build_delta_schema_from_glue([{"Name": "c", "Type": "char(3)"}])
-    assert resolve(files(struct(c="string")), catalog, {}).schema == catalog
+    assert build_table_schema(files(struct(c="string")), catalog, {}).schema == catalog
 
 
 def test_rule_28_a_file_type_that_delta_does_not_have_is_refused_where_the_column_is_wanted():
     evidence = files(struct(a="integer", t="time"))
     with pytest.raises(SchemaError, match=r"column t is of the type 'time' in the file a\.parquet"):
-        resolve(evidence, None, {})
-    assert resolve(evidence, struct(a="integer"), {}).schema == struct(a="integer")
+        build_table_schema(evidence, None, {})
+    assert build_table_schema(evidence, struct(a="integer"), {}).schema == struct(a="integer")
 
 
 # Resolution: features
@@ -565,8 +565,8 @@ def test_rule_28_a_file_type_that_delta_does_not_have_is_refused_where_the_colum
     ],
 )
 def test_rule_10_timestamp_ntz_needs_its_feature(schema, partitions):
-    assert resolve(None, schema, partitions).features == ["timestampNtz"]
-    assert resolve(None, struct(a="timestamp"), {}).features == []
+    assert build_table_schema(None, schema, partitions).features == ["timestampNtz"]
+    assert build_table_schema(None, struct(a="timestamp"), {}).features == []
 
 
 @pytest.mark.parametrize("character", " ,;{}()\n\t=")
@@ -578,7 +578,7 @@ def test_rule_11_special_names_at_any_level_need_column_mapping(character):
         (files(schemas[1]), {}),
         (files(struct(a="date")), {name: "date"}),
     ]:
-        table = resolve(evidence, None, partitions)
+        table = build_table_schema(evidence, None, partitions)
         fields = [column for _, column in walk_fields(table.schema)]
         assert table.features == ["columnMapping"]
         assert table.configuration == {
@@ -591,7 +591,7 @@ def test_rule_11_special_names_at_any_level_need_column_mapping(character):
 
 
 def test_rule_11_other_characters_need_none():
-    assert resolve(files(struct(**{"a.b-c/d:é%`": "string"})), None, {}).features == []
+    assert build_table_schema(files(struct(**{"a.b-c/d:é%`": "string"})), None, {}).features == []
 
 
 # Against Spark and Delta Lake
@@ -662,7 +662,7 @@ def test_rule_11_columns_are_numbered_as_delta_numbers_them(spark, tmp_path):
     catalog = build_delta_schema_from_glue(
         [{"Name": n, "Type": t} for n, t in (("x y", "int"), ("s", text), ("z", "int"))]
     )
-    ours = resolve(None, catalog, {"p": "integer"})
+    ours = build_table_schema(None, catalog, {"p": "integer"})
     identity = "delta.columnMapping.id"
     expected = {name: value[identity] for name, value in metadata_of(json.loads(theirs["schemaString"])).items()}
     assert {name: value[identity] for name, value in metadata_of(ours.schema).items()} == expected
@@ -683,7 +683,7 @@ def test_rule_29_type_changes_are_written_as_delta_writes_them(spark, tmp_path):
     first = struct(b="byte", s=struct(j="integer"), m=mapping("integer", array("float")), d="decimal(8,2)")
     second = struct(b="short", s=struct(j="integer"), m=mapping("integer", array("float")), d="decimal(8,2)")
     third = struct(b="integer", s=struct(j="long"), m=mapping("long", array("double")), d="decimal(12,4)")
-    ours, theirs = resolve(files(first, second, third), None, {}), last_metadata(tmp_path)
+    ours, theirs = build_table_schema(files(first, second, third), None, {}), last_metadata(tmp_path)
     assert ours.schema == json.loads(theirs["schemaString"])
     assert ours.configuration == theirs["configuration"]
 
@@ -721,7 +721,7 @@ def test_a_resolved_table_reads_right_through_delta(spark, tmp_path):
             {"Name": "t", "Type": "timestamp_ntz"},
         ]
     )
-    table = resolve(evidence, catalog, {"p=q": "integer"})
+    table = build_table_schema(evidence, catalog, {"p=q": "integer"})
     assert table.features == ["columnMapping", "timestampNtz", "typeWidening"]
     write_delta_table(tmp_path, table, ["a.parquet", "b.parquet"], ["p=q"])
     read = spark.read.format("delta").load(str(tmp_path))

@@ -101,11 +101,11 @@ def test_names_are_listed_one_level_deep(place: tuple[Storage, Location]) -> Non
 
 def test_entries_have_sizes_and_times_and_no_folders(place: tuple[Storage, Location]) -> None:
     where, folder = place
-    assert where.entries(folder) == []
+    assert where.list_files(folder) == []
     before = time.time_ns() // 1_000_000
     for name, content in (("b", b""), ("a%20b", b"abc"), ("sub/c", b"x")):
         where.put_if_absent(Location(folder.scheme, folder.authority, f"{folder.path}/{name}"), io.BytesIO(content))
-    found = {file.name: file for file in where.entries(folder)}
+    found = {file.name: file for file in where.list_files(folder)}
     assert {name: file.size for name, file in found.items()} == {"a%20b": 3, "b": 0}
     # S3 tells whole seconds.
     assert all(before - 1000 <= file.modified <= time.time_ns() // 1_000_000 for file in found.values())

@@ -90,7 +90,7 @@ def test_a_listing_goes_over_all_pages(bucket: str, s3: Any, monkeypatch: pytest
     assert len(s3.list_objects_v2(Bucket=bucket)["Contents"]) == 2
     folder = parse_location(f"s3://{bucket}/t/_delta_log")
     assert len(S3Storage(ConversionOptions()).list_names(folder)) == 5
-    assert len(S3Storage(ConversionOptions()).entries(folder)) == 5
+    assert len(S3Storage(ConversionOptions()).list_files(folder)) == 5
 
 
 @only_s3proxy
@@ -233,7 +233,7 @@ def test_rule_54_denied_is_not_absent(bucket: str, on_send: Any) -> None:
     where = S3Storage(ConversionOptions())
     folder = parse_location(f"s3://{bucket}/t")
     for denied in (
-        *(where.size, where.open, where.list_names, where.entries, where.delete),
+        *(where.size, where.open, where.list_names, where.list_files, where.delete),
         lambda path: where.put_if_absent(path, io.BytesIO(b"x")),
         lambda path: where.move(path, path.child("aside")),
     ):

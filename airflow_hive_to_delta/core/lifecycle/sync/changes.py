@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.delta.snapshot import key_of, place_of_listed
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA
 from airflow_hive_to_delta.core.parquet.describe import persisted
-from airflow_hive_to_delta.core.parquet.scan import FilePlacer
+from airflow_hive_to_delta.core.parquet.scan import PathReader
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import sql_literal
-from airflow_hive_to_delta.core.storage.existence import with_presence
-from airflow_hive_to_delta.core.storage.uri import parse_location
+from airflow_hive_to_delta.core.storage.existence import look_up_files
+from airflow_hive_to_delta.core.storage.uri import canonical_uri, canonical_uri_column, parse_location
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -156,14 +155,14 @@ def differences(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    placed = files.mapInArrow(FilePlacer(str(snapshot.root), partition_types, options), DESCRIBED_SCHEMA)
+    placed = files.mapInArrow(PathReader(str(snapshot.root), partition_types, options), DESCRIBED_SCHEMA)
     with persisted(placed) as hives:
         doing = f"Comparing the files of {snapshot.root} with its log"
         with spark_call(doing):
             _refuse_unplaced(hives, snapshot, ledger)
         hive = hives.select(
             # Only of files of Delta's own, which may lie in any folder, nobody has found the key.
-            F.coalesce("key", place_of_listed()).alias("key"),
+            F.coalesce("key", canonical_uri_column("path")).alias("key"),
             F.col("path").alias("h_path"),
             F.col("size").alias("h_size"),
             F.col("modification_time").alias("h_time"),
@@ -234,7 +233,7 @@ def _gone(snapshot: Snapshot, found: Differences, options: ConversionOptions) ->
     """Of the files that the listing has not, those that are not there: a listing may be older than the file."""
     rows = found.of(("unseen",)).select("key").orderBy("key").toLocalIterator()
     files = ((parse_location(row.key), row.key) for row in rows)
-    return (key for _, key, there in with_presence(files, snapshot.spark, options) if there is None)
+    return (key for _, key, there in look_up_files(files, snapshot.spark, options) if there is None)
 
 
 def _with_lost(frame: DataFrame, gone: DataFrame) -> DataFrame:
@@ -259,7 +258,7 @@ def _with_rewritten(frame: DataFrame, snapshot: Snapshot, settled: DataFrame) ->
         frame.where("kind = 'taken' AND h_path IS NULL")
         .join(settled, "key", "left_anti")
         .join(beside, "folder", "left")
-        .where(~(F.col("key").startswith(f"{key_of(snapshot.root)}/") & F.coalesce("beside", F.lit(False))))
+        .where(~(F.col("key").startswith(f"{canonical_uri(snapshot.root)}/") & F.coalesce("beside", F.lit(False))))
         .select("partition")
         .distinct()
     )
@@ -306,7 +305,7 @@ def _refuse_unplaced(placed: DataFrame, snapshot: Snapshot, ledger: Ledger) -> N
             [frame.select("key") for frame in (said, snapshot.files, snapshot.removed)],
         )
         deltas = named.join(said.where("hive IS NOT NULL"), "key", "left_anti")
-        wrong = placed.where("error IS NOT NULL").withColumn("key", place_of_listed())
+        wrong = placed.where("error IS NOT NULL").withColumn("key", canonical_uri_column("path"))
         first = wrong.join(deltas, "key", "left_anti").orderBy("retryable", "path").first()
         if first is not None:
             raise KINDS[first.error_kind](first.error)
