@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from airflow_hive_to_delta.core.results import OutputMode
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
@@ -54,7 +54,10 @@ class GlueTarget:
     #: The account of the Glue catalog, when it is not the connection's own.
     catalog_id: str | None = None
 
-    register_in: ClassVar[RegisterIn] = "glue"
+    @property
+    def register_in(self) -> RegisterIn:
+        """How tables are registered, as the options say it: in AWS Glue."""
+        return "glue"
 
     def __post_init__(self) -> None:
         _check_schema(self.schema)
@@ -75,7 +78,10 @@ class CatalogTarget:
     #: Create a schema that is missing. Unset: as the options say, by which it is created by default.
     create_schema: bool | None = None
 
-    register_in: ClassVar[RegisterIn] = "sql"
+    @property
+    def register_in(self) -> RegisterIn:
+        """How tables are registered, as the options say it: by Spark SQL."""
+        return "sql"
 
     def __post_init__(self) -> None:
         if not isinstance(self.catalog, str) or not self.catalog:
