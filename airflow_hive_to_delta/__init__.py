@@ -21,6 +21,7 @@ _NAMES = {
     "S3Listing": f"{_CORE}.listing.s3",
     "DatabricksListing": f"{_CORE}.listing.spark",
     "InventoryListing": f"{_CORE}.listing.inventory",
+    "SyncOptions": f"{_CORE}.options",
     "ConversionOptions": f"{_CORE}.options",
     "ConversionResult": f"{_CORE}.results",
     "ParquetFileInfo": f"{_CORE}.models",

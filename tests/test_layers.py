@@ -29,7 +29,7 @@ PUBLIC_NAMES = {
     *("convert_table", "convert", "local_session"),
     *("Discovery", "GlueDiscovery", "UCDiscovery"),
     *("Listing", "S3Listing", "DatabricksListing", "InventoryListing"),
-    *("TableInfo", "ParquetFileInfo", "ConversionResult", "VacuumResult", "ConversionOptions"),
+    *("TableInfo", "ParquetFileInfo", "ConversionResult", "VacuumResult", "ConversionOptions", "SyncOptions"),
     *("TablePlan", "VerifyResult", "SyncResult", "RollbackResult", "CutOverResult"),
     *("plan_migration", "verify_table", "sync_table", "vacuum_external_files", "rollback_table", "cut_over_table"),
     *("DeltaSink", "DeltaTableView", "VerificationError"),

@@ -30,7 +30,7 @@ class UnsupportedTableError(PermanentError):
 
 
 class SchemaError(PermanentError):
-    """The columns of the catalog and of the files do not fit together, or are of a type nobody knows."""
+    """The columns of the catalog and of the files do not fit together, or are of an unknown type."""
 
 
 class PartitionError(PermanentError):

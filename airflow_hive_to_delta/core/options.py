@@ -1,15 +1,46 @@
-"""How tables are converted: what a caller can choose, with the safe side as the default."""
+"""How tables are converted and synced: what a caller can choose, with the safe side as the default."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Self
+from datetime import timedelta
+from typing import Any, Literal, Self, get_args
 
 from airflow_hive_to_delta.core.models import Document
 
+OutputMode = Literal["append", "complete"]
+
+
+class Options(Document):
+    """What a caller can choose, checked: numbers and truth values are what they claim to be."""
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        """Numbers and truth values may be text, as templates render them."""
+        return super().from_dict({name: cls._value(name, value) for name, value in document.items()})
+
+    @classmethod
+    def _value(cls, name: str, value: Any) -> Any:
+        kind = next((f.type for f in fields(cls) if f.name == name), "")  # type: ignore[arg-type]
+        if str(kind).startswith("bool") and isinstance(value, str):
+            return {"true": True, "false": False}.get(value.lower(), value)
+        if str(kind).startswith("int") and isinstance(value, str) and value.isdecimal():
+            return int(value)
+        return value
+
+    def _check_types(self) -> None:
+        for option in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, option.name)
+            # A text such as "False" would count as true, and give up a check that nobody meant to.
+            unset = option.type == "bool | None" and value is None
+            if str(option.type).startswith("bool") and not unset and not isinstance(value, bool):
+                raise ValueError(f"{option.name} is {value!r}, expected True or False")
+            if option.type in ("int", "int | None") and value is not None and type(value) is not int:
+                raise ValueError(f"{option.name} is {value!r}, expected a whole number")
+
 
 @dataclass
-class ConversionOptions(Document):
+class ConversionOptions(Options):
     """How to convert. The defaults are the safe side; each ``allow_…`` gives one thing up knowingly."""
 
     #: Where statistics come from: the Parquet footers, one Spark scan of the data, or nowhere.
@@ -64,33 +95,59 @@ class ConversionOptions(Document):
     #: operators fill it in.
     run_id: str | None = None
 
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Numbers and truth values may be text, as templates render them."""
-        return super().from_dict({name: cls._value(name, value) for name, value in document.items()})
-
-    @classmethod
-    def _value(cls, name: str, value: Any) -> Any:
-        kind = next((f.type for f in fields(cls) if f.name == name), "")
-        if str(kind).startswith("bool") and isinstance(value, str):
-            return {"true": True, "false": False}.get(value.lower(), value)
-        if str(kind).startswith("int") and isinstance(value, str) and value.isdecimal():
-            return int(value)
-        return value
-
     def __post_init__(self) -> None:
-        for name, allowed in (("stats", ("footer", "scan", "none")), ("register_in", ("sql", "glue"))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(allowed)}")
-        for option in fields(self):
-            value = getattr(self, option.name)
-            # A text such as "False" would count as true, and give up a check that nobody meant to.
-            unset = option.type == "bool | None" and value is None
-            if str(option.type).startswith("bool") and not unset and not isinstance(value, bool):
-                raise ValueError(f"{option.name} is {value!r}, expected True or False")
-            if option.type in ("int", "int | None") and value is not None and type(value) is not int:
-                raise ValueError(f"{option.name} is {value!r}, expected a whole number")
+        _check_choice("stats", self.stats, ("footer", "scan", "none"))
+        _check_choice("register_in", self.register_in, ("sql", "glue"))
+        self._check_types()
         for name in ("stats_batch_size", "schema_batch_size", "footer_tail_bytes", "footer_threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}, expected at least 1")
+
+
+@dataclass
+class SyncOptions(Options):
+    """What a sync brings from a Hive table into its Delta table. Each ``accept_…`` and ``allow_…`` gives a check up."""
+
+    #: ``append`` adds new files and leaves those that Hive has dropped; it refuses partitions that Hive has written
+    #: anew, whose rows would be there twice. ``complete`` mirrors what Hive has replaced and dropped.
+    output_mode: OutputMode = "append"
+    #: Take over columns that Hive has got, and types that it has made wider.
+    merge_schema: bool = False
+    #: Take over Hive's columns whatever they were before, by adding every file anew. Only with ``complete``.
+    overwrite_schema: bool = False
+    #: Add files that Hive has written anew after Delta had deleted or rewritten rows of them. What Delta kept of their
+    #: old rows stays.
+    accept_conflicts: bool = False
+    #: Go on though entries of the log are gone that no sync has seen.
+    allow_forgotten_entries: bool = False
+    #: Leave a partition as it is, for the next sync, while one of its files in Hive is younger than this: a job may be
+    #: in the midst of writing it. A table without partition columns is one partition. Times of files are the
+    #: storage's, and the age is by this machine's clock at the moment of the listing, or by the time of the list where
+    #: it was made before. Without one, what a job has written so far is taken over.
+    quiet_period: timedelta | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options as JSON has them; the quiet period in seconds."""
+        seconds = None if self.quiet_period is None else self.quiet_period.total_seconds()
+        return {**super().to_dict(), "quiet_period": seconds}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        """Take back what :meth:`to_dict` gave."""
+        seconds = document.get("quiet_period")
+        period = None if seconds is None else timedelta(seconds=seconds)
+        return super().from_dict({**document, "quiet_period": period})
+
+    def __post_init__(self) -> None:
+        if self.quiet_period is not None and self.quiet_period < timedelta(0):
+            raise ValueError(f"quiet_period is {self.quiet_period}, expected a time of at least 0")
+        _check_choice("output_mode", self.output_mode, get_args(OutputMode))
+        self._check_types()
+        if self.overwrite_schema and self.output_mode != "complete":
+            raise ValueError("overwrite_schema=True goes with output_mode='complete' only: it adds every file anew")
+
+
+def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")

@@ -189,7 +189,6 @@ class VerifyResult(Document):
         return f"{self.source_table}: {found} by {self.level} at version {self.version}, {files}"
 
 
-OutputMode = Literal["append", "complete"]
 #: ``unchanged``: Hive has nothing new. ``already_synced``: this run, or a later one, was committed before.
 SyncStatus = Literal["synced", "unchanged", "already_synced", "failed"]
 

@@ -2,16 +2,67 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from airflow_hive_to_delta.core.results import ConversionResult
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, describe_error
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.results import ConversionResult, TableResult
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
+Result = TypeVar("Result", bound=TableResult)
+
+
+def run_tables(
+    work: Callable[[TableInfo], Result],
+    tables: Sequence[TableInfo],
+    make_failed_result: Callable[[TableInfo, Exception], Result],
+    *,
+    max_workers: int = 4,
+    progress: bool = True,
+    on_end: Callable[[TableInfo, Result], None] | None = None,
+) -> list[Result]:
+    """Do the work of every table, ``max_workers`` side by side. The results are in the order of the tables.
+
+    A table that fails has a result that says why, and touches no other.
+
+    :param work: returns the result of a table, or raises.
+    :param make_failed_result: makes the result of a table for which ``work`` raised. The error and the duration are
+        filled in here.
+    :param progress: print a line per table to standard error, under a progress bar in a terminal.
+    :param on_end: called with each table and its result as soon as that is known, from several threads.
+    """
+
+    def run_one(table: TableInfo) -> Result:
+        started = time.monotonic()
+        try:
+            result = work(table)
+        except Exception as error:
+            if not isinstance(error, HiveToDeltaError):
+                logger.exception("%s: an unexpected error", table.qualified_name)
+            duration = round(time.monotonic() - started, 3)
+            failed = make_failed_result(table, error)
+            result = replace(failed, **describe_error(error).to_fields(), duration_seconds=duration)
+        if on_end is not None:
+            on_end(table, result)
+        return result
+
+    with Progress(len(tables), shown=progress) as shown:
+        outcomes = run_parallel(run_one, tables, max_workers, on_done=lambda _, result: shown.done(result))
+    results = []
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):  # of on_end or make_failed_result
+            raise outcome
+        results.append(outcome)
+    return results
 
 
 def run_parallel(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalogs.definitions import location_digest
@@ -17,12 +17,13 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.job.manifests import FileList, files_df, too_many
+from airflow_hive_to_delta.job.progress import print_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def listing_of(spark: SparkSession, given: Mapping[str, Any]) -> DataFrameListing:
+def make_listing(spark: SparkSession, given: Mapping[str, Any]) -> DataFrameListing:
     """The listing that a request names: ``{"strategy": "s3" | "spark" | "inventory", …}`` with its own arguments."""
     arguments = {name: value for name, value in given.items() if name != "strategy"}
     match given["strategy"]:
@@ -39,41 +40,37 @@ class ListMaker:
     """Makes lists of files. A listing that is asked for many tables, such as an inventory, is read once.
 
     :param inline_limit: more files than this make a manifest.
-    :param say: tells what is done.
     """
 
-    def __init__(
-        self, spark: SparkSession, options: ConversionOptions, inline_limit: int, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, spark: SparkSession, options: ConversionOptions, inline_limit: int) -> None:
         self._spark = spark
         self._options = options
         self._limit = inline_limit
-        self._say = say
         self._strategies: dict[str, DataFrameListing] = {}
 
     def make(self, table: TableInfo, listing: Mapping[str, Any], manifest: str | None) -> FileList:
         """The list of a table's files.
 
-        :param listing: as :func:`listing_of` takes it.
+        :param listing: as :func:`make_listing` takes it.
         :param manifest: where a list goes that is too long to travel inline.
         """
         strategy = self.strategy(listing)
         # Before the listing, so that it is never too new.
         listed = listed_before(strategy, table) or ListedAt(now(), log_version(table, self._options, self._spark))
-        files = self._made_of(strategy.list_files_df(self._spark, table, self._options), table, manifest)
+        files = self._write_list(strategy.list_files_df(self._spark, table, self._options), table, manifest)
         files.log_version, files.listed_at = listed.version, listed.time
         files.listing, files.listed_for = dict(listing), location_digest(table)
-        self._say(f"{table.qualified_name}: {files.file_count} files, {files.byte_count} bytes")
+        print_progress(f"{table.qualified_name}: {files.file_count} files, {files.byte_count} bytes")
         return files
 
     def strategy(self, listing: Mapping[str, Any]) -> DataFrameListing:
-        """The listing that a document names, made once. Raises for one that nobody knows, or that cannot be read."""
+        """The listing that a document names, made once. Raises for one that is unknown, or that cannot be read."""
         key = json.dumps(listing, sort_keys=True)
         if key not in self._strategies:
-            self._strategies[key] = listing_of(self._spark, listing)
+            self._strategies[key] = make_listing(self._spark, listing)
         return self._strategies[key]
 
-    def _made_of(self, found: DataFrame, table: TableInfo, manifest: str | None) -> FileList:
+    def _write_list(self, found: DataFrame, table: TableInfo, manifest: str | None) -> FileList:
         kept = found.persist()
         try:
             count, size = kept.selectExpr("count(*)", "coalesce(sum(size), 0)").collect()[0]
@@ -116,7 +113,7 @@ class GivenLists(MadeListing):
         """The list that was made again for a table."""
         return self._made.get(table)
 
-    def can_list(self, table: TableInfo) -> bool:
+    def can_list_again(self, table: TableInfo) -> bool:
         """Whether it is known how the table's files were listed."""
         return self._maker is not None and self._lists[table.qualified_name].get("listing") is not None
 
@@ -149,7 +146,7 @@ class GivenLists(MadeListing):
         name = table.qualified_name
         given = self._lists[name]
         elsewhere = given.get("listed_for") not in (None, location_digest(table))
-        if self._maker is not None and self.can_list(table) and (elsewhere or self._later_try):
+        if self._maker is not None and self.can_list_again(table) and (elsewhere or self._later_try):
             if name not in self._made:
                 self._made[name] = self._maker.make(table, given["listing"], self._manifests[name]).to_dict()
         elif elsewhere:

@@ -1,7 +1,7 @@
 """What a job does: the actions of a :class:`JobRequest`, each a function of the session and the request's arguments.
 
 - ``discover``: ``allow`` and ``deny``, patterns on ``catalog.schema.table``. The result has ``tables``.
-- ``list``: ``tables``; ``listing``, as :func:`listing_of` takes it; ``manifests``, where each table's manifest goes,
+- ``list``: ``tables``; ``listing``, as :func:`make_listing` takes it; ``manifests``, where each table's manifest goes,
   or null; ``inline_limit``; ``options``. The result has ``lists``: a file list for each table, or its error.
 - ``plan``: ``tables``; ``listing``, or ``lists`` in which an error may stand for a list; ``max_workers``; ``options``.
   The result has ``results``, a plan for each table.
@@ -9,8 +9,7 @@
   ``max_workers``; ``options``. The result has ``results``, as those of all that follow.
 - ``verify``: ``tables``; ``lists``; ``level``; ``versions``, one, ``ours`` or null for each table; ``max_workers``;
   ``options``.
-- ``sync``: ``tables``; ``lists``; ``output_mode``; ``merge_schema``; ``overwrite_schema``; ``run_version``;
-  ``accept_conflicts``; ``allow_forgotten_entries``; ``quiet_period``, in seconds, or null; ``max_workers``;
+- ``sync``: ``tables``; ``lists``; ``sync_options``, a :class:`SyncOptions`; ``run_version``, or null; ``max_workers``;
   ``options``.
 - ``vacuum``: ``tables``; ``retention_hours``; ``dry_run``; ``allow_short_retention``; ``dropped``; ``options``.
 - ``rollback``: ``tables``; ``lose_versions``; ``options``.
@@ -27,57 +26,48 @@ that was made again for each table, or null.
 
 from __future__ import annotations
 
-import sys
-import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow_hive_to_delta.core.catalogs.definitions import current_definition
 from airflow_hive_to_delta.core.catalogs.discovery import UCDiscovery
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, VerificationError, describe_error
-from airflow_hive_to_delta.core.lifecycle.convert import convert
+from airflow_hive_to_delta.core.errors import PermanentError, VerificationError
+from airflow_hive_to_delta.core.lifecycle.convert import TableConverter, make_failed_conversion
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
-from airflow_hive_to_delta.core.lifecycle.plan import plan_migration
+from airflow_hive_to_delta.core.lifecycle.plan import plan_conversions
 from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.options import ConversionOptions, SyncOptions
 from airflow_hive_to_delta.core.results import (
-    ConversionResult,
     CutOverResult,
-    OutputMode,
     RollbackResult,
     SyncResult,
+    TableResult,
     VacuumResult,
     VerifyLevel,
     VerifyResult,
 )
-from airflow_hive_to_delta.core.runner import run_parallel
+from airflow_hive_to_delta.core.runner import run_tables
 from airflow_hive_to_delta.core.storage.uri import redacted
-from airflow_hive_to_delta.job.file_lists import GivenLists, ListMaker, listing_of
+from airflow_hive_to_delta.job.file_lists import GivenLists, ListMaker, make_listing
 from airflow_hive_to_delta.job.manifests import list_error
+from airflow_hive_to_delta.job.progress import print_progress
 from airflow_hive_to_delta.job.table_results import TableResults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Tables = list[dict[str, Any]]
-Result = TypeVar("Result", VerifyResult, SyncResult, VacuumResult, RollbackResult, CutOverResult)
-
-
-def say(line: str) -> None:
-    """Tell what the job is doing, where the engine finds it."""
-    print(line, file=sys.stderr, flush=True)
+Result = TypeVar("Result", bound=TableResult)
 
 
 def discover_tables(spark: SparkSession, allow: list[str], deny: list[str]) -> dict[str, Any]:
     tables = UCDiscovery(allow, deny).discover(spark)
-    say(f"Found {len(tables)} tables")
+    print_progress(f"Found {len(tables)} tables")
     return {"tables": [table.to_dict() for table in tables]}
 
 
@@ -89,27 +79,27 @@ def list_files(
     inline_limit: int,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    maker = ListMaker(spark, ConversionOptions.from_dict(options), inline_limit, say)
+    maker = ListMaker(spark, ConversionOptions.from_dict(options), inline_limit)
     maker.strategy(listing)  # a listing that cannot be had fails the job, and not each of its tables
     lists = []
     for document, manifest in zip(tables, manifests, strict=True):
         table = TableInfo.from_dict(document)
         try:
-            lists.append(maker.make(_current(spark, table), listing, manifest).to_dict())
+            lists.append(maker.make(_read_definition(spark, table), listing, manifest).to_dict())
         except Exception as error:
-            say(f"{table.qualified_name}: {error}")
+            print_progress(f"{table.qualified_name}: {error}")
             lists.append(list_error(table.qualified_name, error, listing))
     return {"lists": lists}
 
 
-def _current(spark: SparkSession, table: TableInfo) -> TableInfo:
-    """A table of the session's catalog as it is described there now; of Glue's the task has asked."""
+def _read_definition(spark: SparkSession, table: TableInfo) -> TableInfo:
+    """Read the definition of a table of the session's catalog again. The task has done so for tables of Glue."""
     return current_definition(table, spark) if table.source == "spark" else table
 
 
-def _if_known(spark: SparkSession, table: TableInfo) -> TableInfo:
-    """The current definition of a table; the one it was discovered with, if its catalog does not have it any more."""
-    current = _current(spark, table)
+def _read_known_definition(spark: SparkSession, table: TableInfo) -> TableInfo:
+    """Read the definition of a table again; the one that was discovered, if its catalog has no location of it now."""
+    current = _read_definition(spark, table)
     return current if current.location else table
 
 
@@ -121,10 +111,10 @@ def plan_tables(
     lists: list[dict[str, Any]] | None = None,
     max_workers: int = 4,
 ) -> dict[str, Any]:
-    strategy = GivenLists(lists or []) if listing is None else listing_of(spark, listing)
-    plans = plan_migration(
+    strategy = GivenLists(lists or []) if listing is None else make_listing(spark, listing)
+    plans = plan_conversions(
         spark,
-        _Known([_current(spark, TableInfo.from_dict(table)) for table in tables]),
+        [_read_definition(spark, table) for table in _parse_tables(tables)],
         strategy,
         max_workers=max_workers,
         options=ConversionOptions.from_dict(options),
@@ -144,34 +134,21 @@ def convert_tables(
     table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
-    infos = [TableInfo.from_dict(table) for table in tables]
-    listing = _given_lists(spark, lists, list_again, chosen)
-    kept = TableResults(spark, table_results, say)
-    results: dict[str, ConversionResult] = {}
-
-    def before(table: TableInfo) -> TableInfo:
-        kept.begin(table.qualified_name)
-        return _current(spark, table)
-
-    def after(result: ConversionResult) -> None:
-        kept.end(result.source_table, {"result": result.to_dict(), "files": listing.made(result.source_table)})
-
-    for schema in dict.fromkeys(target_schemas):
-        chosen_tables = [table for table, its in zip(infos, target_schemas, strict=True) if its == schema]
-        done = convert(
-            spark,
-            _Known(chosen_tables),
-            listing,
-            target_catalog,
-            schema,
-            max_workers=max_workers,
-            options=chosen,
-            before=before,
-            after=after,
-        )
-        results |= {table.qualified_name: result for table, result in zip(chosen_tables, done, strict=True)}
-    names = [table.qualified_name for table in infos]
-    return {"results": [results[name].to_dict() for name in names], "files": [listing.made(name) for name in names]}
+    infos = _parse_tables(tables)
+    schemas = {table.qualified_name: schema for table, schema in zip(infos, target_schemas, strict=True)}
+    listing = _make_given_listing(spark, lists, list_again, chosen)
+    converter = TableConverter(
+        spark, infos, listing, target_catalog, lambda table: schemas[table.qualified_name], chosen
+    )
+    return _run(
+        spark,
+        converter.tables,
+        converter.convert,
+        make_failed_conversion,
+        max_workers,
+        listing=listing,
+        table_results=table_results,
+    )
 
 
 def verify_tables(
@@ -187,12 +164,11 @@ def verify_tables(
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
     later_try = bool(list_again and list_again["later_try"])
-    listing = _given_lists(spark, lists, list_again and {**list_again, "later_try": False}, chosen)
+    listing = _make_given_listing(spark, lists, list_again and {**list_again, "later_try": False}, chosen)
     # What was mended after a first try is seen by a new list only, and a sync may have mended it.
-    afresh = _given_lists(spark, lists, list_again, chosen) if later_try else None
-    wanted = {
-        TableInfo.from_dict(table).qualified_name: version for table, version in zip(tables, versions, strict=True)
-    }
+    afresh = _make_given_listing(spark, lists, list_again, chosen) if later_try else None
+    infos = _parse_tables(tables)
+    wanted = {table.qualified_name: version for table, version in zip(infos, versions, strict=True)}
 
     def verify(table: TableInfo) -> VerifyResult:
         version = wanted[table.qualified_name]
@@ -200,56 +176,43 @@ def verify_tables(
             try:
                 return verify_table(spark, table, listing, level=level, version=version, options=chosen)
             except PermanentError:
-                if afresh is None or not afresh.can_list(table):
+                if afresh is None or not afresh.can_list_again(table):
                     raise
                 return verify_table(spark, table, afresh, level=level, version="ours", options=chosen)
         except VerificationError as error:
             return error.result
 
-    def failed(table: TableInfo) -> VerifyResult:
+    def make_failed(table: TableInfo, _: Exception) -> VerifyResult:
         return VerifyResult(table.qualified_name, redacted(table.location), level, success=False)
 
-    return _each(spark, tables, verify, failed, max_workers, listing=listing, table_results=table_results)
+    return _run(spark, infos, verify, make_failed, max_workers, listing=listing, table_results=table_results)
 
 
 def sync_tables(
     spark: SparkSession,
     tables: Tables,
     lists: list[dict[str, Any]],
-    output_mode: OutputMode,
-    merge_schema: bool,
-    overwrite_schema: bool,
+    sync_options: dict[str, Any],
     run_version: int | None,
     options: dict[str, Any],
-    accept_conflicts: bool = False,
-    allow_forgotten_entries: bool = False,
-    quiet_period: float | None = None,
     max_workers: int = 4,
     list_again: dict[str, Any] | None = None,
     table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
-    listing = _given_lists(spark, lists, list_again, chosen)
+    listing = _make_given_listing(spark, lists, list_again, chosen)
+
+    what_to_sync = SyncOptions.from_dict(sync_options)
 
     def sync(table: TableInfo) -> SyncResult:
-        return sync_table(
-            spark,
-            table,
-            listing,
-            output_mode=output_mode,
-            merge_schema=merge_schema,
-            overwrite_schema=overwrite_schema,
-            run_version=run_version,
-            accept_conflicts=accept_conflicts,
-            allow_forgotten_entries=allow_forgotten_entries,
-            quiet_period=None if quiet_period is None else timedelta(seconds=quiet_period),
-            options=chosen,
-        )
+        return sync_table(spark, table, listing, run_version=run_version, sync_options=what_to_sync, options=chosen)
 
-    def failed(table: TableInfo) -> SyncResult:
+    def make_failed(table: TableInfo, _: Exception) -> SyncResult:
         return SyncResult(table.qualified_name, redacted(table.location), False, "failed", run_version=run_version)
 
-    return _each(spark, tables, sync, failed, max_workers, listing=listing, table_results=table_results)
+    return _run(
+        spark, _parse_tables(tables), sync, make_failed, max_workers, listing=listing, table_results=table_results
+    )
 
 
 def vacuum_tables(
@@ -276,10 +239,10 @@ def vacuum_tables(
         )
         return replace(result, table_name=table.qualified_name)
 
-    def failed(table: TableInfo) -> VacuumResult:
+    def make_failed(table: TableInfo, _: Exception) -> VacuumResult:
         return VacuumResult(table.qualified_name, dry_run=dry_run, location=redacted(table.location))
 
-    return _each(spark, tables, vacuum, failed, table_results=table_results)
+    return _run(spark, _parse_tables(tables), vacuum, make_failed, table_results=table_results)
 
 
 def roll_back_tables(
@@ -295,10 +258,10 @@ def roll_back_tables(
         result = rollback_table(spark, table, lose_versions=lose_versions, options=chosen)
         return replace(result, source_table=table.qualified_name)
 
-    def failed(table: TableInfo) -> RollbackResult:
+    def make_failed(table: TableInfo, _: Exception) -> RollbackResult:
         return RollbackResult(table.qualified_name, redacted(table.location), False, "failed")
 
-    return _each(spark, tables, roll_back, failed, table_results=table_results)
+    return _run(spark, _parse_tables(tables), roll_back, make_failed, table_results=table_results)
 
 
 def cut_over_tables(
@@ -309,78 +272,58 @@ def cut_over_tables(
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
 
-    def failed(table: TableInfo) -> CutOverResult:
+    def make_failed(table: TableInfo, _: Exception) -> CutOverResult:
         return CutOverResult(table.qualified_name, redacted(table.location), False, "failed")
 
-    return _each(
+    return _run(
         spark,
-        tables,
+        _parse_tables(tables),
         lambda table: cut_over_table(spark, table, options=chosen),
-        failed,
+        make_failed,
         table_results=table_results,
     )
 
 
-def _each(
+def _run(
     spark: SparkSession,
-    tables: Tables,
-    call: Callable[[TableInfo], Result],
-    failed: Callable[[TableInfo], Result],
+    tables: Sequence[TableInfo],
+    work: Callable[[TableInfo], Result],
+    make_failed_result: Callable[[TableInfo, Exception], Result],
     max_workers: int = 1,
     *,
     listing: GivenLists | None = None,
     table_results: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The result of every table. ``failed`` makes that of one for which ``call`` raises; why is filled in here.
+    """Do the work of every table (:func:`run_tables`), and keep each result as it ends.
 
-    Tables are described anew before they are worked on.
+    The definitions of the tables are read again before the work.
 
     :param listing: of an action that needs the files, and therefore a table that its catalog describes.
     """
-    kept = TableResults(spark, table_results, say)
+    kept = TableResults(spark, table_results)
 
-    def made(name: str) -> dict[str, Any] | None:
-        return None if listing is None else listing.made(name)
+    def list_made(table: TableInfo) -> dict[str, Any] | None:
+        return None if listing is None else listing.made(table.qualified_name)
 
-    def one(table: TableInfo) -> Result:
-        started = time.monotonic()
-        try:
-            kept.begin(table.qualified_name)
-            result = call(_if_known(spark, table) if listing is None else _current(spark, table))
-        except Exception as error:
-            if not isinstance(error, HiveToDeltaError):
-                say(traceback.format_exc())
-            duration = round(time.monotonic() - started, 3)
-            result = replace(failed(table), **describe_error(error).to_fields(), duration_seconds=duration)
-        word = result.error or getattr(result, "status", "done")
-        say(f"{table.qualified_name}: {word} ({result.duration_seconds:.1f} s)")
-        name = table.qualified_name
-        kept.end(name, {"result": result.to_dict(), "files": made(name)})
-        return result
+    def begin(table: TableInfo) -> Result:
+        kept.begin(table.qualified_name)
+        return work(_read_known_definition(spark, table) if listing is None else _read_definition(spark, table))
 
-    infos = [TableInfo.from_dict(table) for table in tables]
-    results = run_parallel(one, infos, max_workers)
-    return {
-        # Only what is no Exception, such as an interrupt, gets past one().
-        "results": [result.to_dict() for result in results if not isinstance(result, Exception)],
-        "files": [made(table.qualified_name) for table in infos],
-    }
+    def end(table: TableInfo, result: Result) -> None:
+        kept.end(table.qualified_name, {"result": result.to_dict(), "files": list_made(table)})
+
+    results = run_tables(begin, tables, make_failed_result, max_workers=max_workers, on_end=end)
+    return {"results": [result.to_dict() for result in results], "files": [list_made(table) for table in tables]}
 
 
-def _given_lists(
+def _parse_tables(documents: Tables) -> list[TableInfo]:
+    return [TableInfo.from_dict(document) for document in documents]
+
+
+def _make_given_listing(
     spark: SparkSession, lists: list[dict[str, Any]], again: dict[str, Any] | None, options: ConversionOptions
 ) -> GivenLists:
     if again is None:
         return GivenLists(lists)
-    maker = ListMaker(spark, options, again["inline_limit"], say)
+    maker = ListMaker(spark, options, again["inline_limit"])
     return GivenLists(lists, maker, again["manifests"], later_try=again["later_try"])
-
-
-class _Known:
-    """A discovery of tables that were discovered already."""
-
-    def __init__(self, tables: list[TableInfo]) -> None:
-        self._tables = tables
-
-    def discover(self, spark: SparkSession) -> list[TableInfo]:  # noqa: ARG002
-        return self._tables

@@ -25,8 +25,8 @@ from airflow_hive_to_delta.core.errors import PermanentError, describe_error
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.session import local_session
 from airflow_hive_to_delta.job.actions import ACTIONS
-from airflow_hive_to_delta.job.handlers import say
 from airflow_hive_to_delta.job.processes import kill_session
+from airflow_hive_to_delta.job.progress import print_progress
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import jvm_exit_code
 
@@ -68,18 +68,18 @@ def run(request: JobRequest, spark: SparkSession | None = None, *, spark_output:
     session = spark
     try:
         if session is None:
-            with _output_to(spark_output):
-                session = _session(request)
-        say(f"{request.name} began, on Spark {session.version}")
+            with _redirecting_output(spark_output):
+                session = _get_session(request)
+        print_progress(f"{request.name} began, on Spark {session.version}")
         if request.session is not None and request.action == "convert":
             _check_registration(session, **request.arguments)
-        with _progress(session):
+        with _printing_progress(session):
             result = ACTIONS[request.action].load_handler()(session, **request.arguments)
     except Exception as error:
-        result = _blaming_jvm(describe_error(error, permanent=_REQUEST_ERRORS).to_fields(), session)
-        say(f"{request.name} failed: {result['error_kind']}: {result['error']}")
+        result = _explain_lost_jvm(describe_error(error, permanent=_REQUEST_ERRORS).to_fields(), session)
+        print_progress(f"{request.name} failed: {result['error_kind']}: {result['error']}")
     else:
-        result = _blaming_jvm(result, session)
+        result = _explain_lost_jvm(result, session)
     if spark is None and session is not None:
         with suppress(Exception):  # of a JVM that is gone there is nothing to stop
             session.stop()
@@ -87,7 +87,7 @@ def run(request: JobRequest, spark: SparkSession | None = None, *, spark_output:
 
 
 @contextmanager
-def _output_to(descriptor: int | None) -> Iterator[None]:
+def _redirecting_output(descriptor: int | None) -> Iterator[None]:
     """What a process that is started inside the block writes goes to this file descriptor."""
     if descriptor is None:
         yield
@@ -105,19 +105,21 @@ def _output_to(descriptor: int | None) -> Iterator[None]:
             os.close(before)
 
 
-def _blaming_jvm(result: dict[str, Any], spark: SparkSession | None) -> dict[str, Any]:
-    """The result, in which failures say so if Spark's JVM has ended: all that they know is a refused connection."""
+def _explain_lost_jvm(result: dict[str, Any], spark: SparkSession | None) -> dict[str, Any]:
+    """Name the end of Spark's JVM in the errors of a result, which know only that a connection was refused."""
     each_table = (*result.get("results", ()), *result.get("lists", ()))
     failed = [each for each in (result, *each_table) if each.get("error") and each["retryable"]]
-    reason = _end_of_jvm(spark) if failed else None
+    reason = _describe_jvm_end(spark) if failed else None
     if reason and "lists" in result:  # which are made again soon enough, each by itself
-        return {"error": f"{reason} (The error was: {failed[0]['error']})", "retryable": True}
+        first = failed[0]
+        explained = f"{reason} (The error was: {first['error']})"
+        return {"error": explained, "retryable": True, "error_kind": first["error_kind"]}
     for each in failed if reason else ():
         each["error"] = f"{reason} (The error was: {each['error']})"
     return result
 
 
-def _end_of_jvm(spark: SparkSession | None) -> str | None:
+def _describe_jvm_end(spark: SparkSession | None) -> str | None:
     """How the JVM ended that this process has started for the session; None while it runs, or is none of ours."""
     code = jvm_exit_code(spark, 1)
     if code is None:
@@ -157,7 +159,7 @@ def _check_registration(
         )
 
 
-def _session(request: JobRequest) -> SparkSession:
+def _get_session(request: JobRequest) -> SparkSession:
     if request.session is not None:
         return local_session(request.name, **request.session)
     from pyspark.sql import SparkSession
@@ -166,28 +168,28 @@ def _session(request: JobRequest) -> SparkSession:
 
 
 @contextmanager
-def _progress(spark: SparkSession) -> Iterator[None]:
-    """Say now and then how far Spark's stages are, where the session can tell."""
+def _printing_progress(spark: SparkSession) -> Iterator[None]:
+    """Print now and then how far Spark's stages are, where the session knows it."""
     tracker = spark.sparkContext.statusTracker() if hasattr(spark, "_jsparkSession") else None
     ended = threading.Event()
 
-    def tell() -> None:
+    def print_stages() -> None:
         started = time.monotonic()
         while not ended.wait(_PROGRESS_SECONDS):
             try:
                 stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()] if tracker else []
             except Exception:  # the JVM is gone; what fails by that says so
                 return
-            told = [f"{s.name.partition(' at ')[0]}: {s.numCompletedTasks} of {s.numTasks} tasks" for s in stages if s]
-            say(f"Running for {time.monotonic() - started:.0f} s. {'; '.join(told)}")
+            shown = [f"{s.name.partition(' at ')[0]}: {s.numCompletedTasks} of {s.numTasks} tasks" for s in stages if s]
+            print_progress(f"Running for {time.monotonic() - started:.0f} s. {'; '.join(shown)}")
 
-    teller = threading.Thread(target=tell, name="progress", daemon=True)
-    teller.start()
+    printer = threading.Thread(target=print_stages, name="progress", daemon=True)
+    printer.start()
     try:
         yield
     finally:
         ended.set()
-        teller.join()
+        printer.join()
 
 
 def _end_with_input() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.job.file_names import safe_name
+from airflow_hive_to_delta.job.progress import print_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,10 +31,9 @@ class TableResults:
     :param given: what the request says: the ``folder``, and the number of the task's ``try``; None: nothing is kept.
     """
 
-    def __init__(self, spark: SparkSession, given: Mapping[str, Any] | None, say: Callable[[str], None]) -> None:
+    def __init__(self, spark: SparkSession, given: Mapping[str, Any] | None) -> None:
         self._spark = spark
         self._given = given
-        self._say = say
         self._lock = threading.Lock()
 
     def begin(self, table: str) -> None:
@@ -63,7 +63,7 @@ class TableResults:
         except Exception as error:
             with self._lock:
                 self._given = None
-            self._say(
+            print_progress(
                 f"The results of single tables cannot be kept at {given['folder']}, so if this job dies, the next try "
                 f"runs all its tables again: {error}"
             )

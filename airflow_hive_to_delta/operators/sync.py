@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.results import OutputMode
+from airflow_hive_to_delta.core.options import OutputMode, SyncOptions
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import (
     Reader,
@@ -109,6 +110,8 @@ class SyncTableOperator(TableOperator):
 
     def job_arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
         arguments = super().job_arguments(context, tables)
+        flags = {option.name: arguments.pop(option.name) for option in fields(SyncOptions)}
+        arguments["sync_options"] = SyncOptions.from_dict(flags).to_dict()
         if arguments["run_version"] is None:
             run: Any = context["dag_run"]
             arguments["run_version"] = int(run.run_after.timestamp() * 1_000)

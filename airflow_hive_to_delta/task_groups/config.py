@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal
 
-from airflow_hive_to_delta.core.results import OutputMode
+from airflow_hive_to_delta.core.options import OutputMode
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.operators.arguments import check_count
 from airflow_hive_to_delta.operators.file_lister import Strategy

@@ -14,7 +14,9 @@ import pytest
 
 from airflow_hive_to_delta import ConversionResult, ConversionSummary, create_summary, run_parallel
 from airflow_hive_to_delta.core import runner as parallel
-from airflow_hive_to_delta.core.runner import Progress
+from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.runner import Progress, run_tables
 
 
 def result(name: str, status: Any = "converted", **fields: Any) -> ConversionResult:
@@ -180,3 +182,43 @@ def _read(descriptor: int) -> bytes | None:
         return os.read(descriptor, 65536)
     except BlockingIOError:
         return None
+
+
+def test_a_table_that_fails_has_a_result_that_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(table: TableInfo) -> ConversionResult:
+        if table.name == "bad":
+            raise PermanentError("It is a view")
+        if table.name == "odd":
+            raise OSError("The disk is full")
+        return result(table.name)
+
+    ended: dict[str, ConversionResult] = {}
+    tables = [TableInfo(name, f"/{name}", database="db") for name in ("good", "bad", "odd")]
+    results = run_tables(
+        work,
+        tables,
+        lambda table, error: result(table.name, "refused" if isinstance(error, PermanentError) else "failed"),
+        on_end=lambda table, found: ended.update({table.name: found}),
+    )
+    assert [(r.source_table, r.status, r.error, r.error_kind, r.retryable) for r in results] == [
+        ("db.good", "converted", None, None, None),
+        ("db.bad", "refused", "It is a view", "PermanentError", False),
+        ("db.odd", "failed", "The disk is full", "OSError", True),
+    ]
+    assert [ended[table.name] for table in tables] == results
+    lines = capfd.readouterr().err.splitlines()
+    assert {line[:6] for line in lines if line.startswith("[")} == {"[1/3] ", "[2/3] ", "[3/3] "}
+
+
+def test_what_cannot_be_kept_of_a_table_fails_the_run() -> None:
+    def keep(_table: TableInfo, _result: ConversionResult) -> None:
+        raise OSError("The disk is full")
+
+    with pytest.raises(OSError, match="The disk is full"):
+        run_tables(
+            lambda table: result(table.name),
+            [TableInfo("t", "/t")],
+            lambda table, _: result(table.name, "failed"),
+            progress=False,
+            on_end=keep,
+        )

@@ -380,11 +380,11 @@ def test_one_table_that_kills_its_job_takes_no_other_with_it(lake, run_dag, spar
         lake.glue_table({"n": "bigint"}, name=name)
     convert_files, converted = converter._convert_files, []
 
-    def kills(spark, table, *arguments):
-        converted.append(table.name)
-        if table.name == "poison":
+    def kills(context, *arguments):
+        converted.append(context.table.name)
+        if context.table.name == "poison":
             raise Killed
-        return convert_files(spark, table, *arguments)
+        return convert_files(context, *arguments)
 
     monkeypatch.setattr(converter, "_convert_files", kills)
 

@@ -209,7 +209,7 @@ def _glue_tracks_partitions(table: TableInfo, database: str, region: str | None)
         properties = found["Table"].get("Parameters", {})
     if properties.get("projection.enabled", "").lower() == "true":
         raise UnsupportedTableError(
-            f"{database}.{table.name} has Athena partition projection, so Glue does not know its partitions (rule 45). "
+            f"{database}.{table.name} has Athena partition projection, so Glue does not know its partitions. "
             "Add them to Glue and turn projection.enabled off"
         )
     # Spark can keep a table in Glue and find its partitions by looking at the folders.

@@ -127,7 +127,7 @@ def generate_delta_log(
     for file in files:
         location = parse_location(file.path, "file path").canonical
         if location in seen:
-            raise PermanentError(f"The file {file.path} is listed twice; a log entry holds a path once (rule 4)")
+            raise PermanentError(f"The file {file.path} is listed twice; a log entry holds a path once")
         seen.add(location)
         if file.size:
             adds.append(build_add_action(file, table_location, types))

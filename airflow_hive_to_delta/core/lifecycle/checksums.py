@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WHOLE_ROWS = "whole rows"
 
 
-def checksums(data: DataFrame, group: Column, columns: Sequence[str]) -> DataFrame:
+def compute_checksums(data: DataFrame, group: Column, columns: Sequence[str]) -> DataFrame:
     """For each ``group`` its ``rows``, and the sums ``sum_0`` … of every column, in order, and of whole rows last.
 
     One aggregation: of the rows themselves nothing is shuffled.
@@ -35,8 +35,11 @@ def checksums(data: DataFrame, group: Column, columns: Sequence[str]) -> DataFra
     return _grouped(hashed, F.count(F.lit(1)), sums)
 
 
-def added_up(parts: DataFrame) -> DataFrame:
-    """The same from the checksums of parts of each group."""
+def add_up_checksums(parts: DataFrame) -> DataFrame:
+    """Add up the checksums of parts of a group, as of its files, to those that :func:`compute_checksums` has of it.
+
+    :param parts: a DataFrame as :func:`compute_checksums` returns it, with several rows for a group.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     names = [name for name in parts.columns if name.startswith("sum_")]
@@ -74,8 +77,8 @@ def _hash(value: Column, kind: DataType) -> Column:
     return F.xxhash64(absent, value)
 
 
-def united(frames: Sequence[DataFrame]) -> DataFrame:
-    """All of them in one."""
+def unite(frames: Sequence[DataFrame]) -> DataFrame:
+    """The rows of all DataFrames, which have the same columns, in one."""
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 

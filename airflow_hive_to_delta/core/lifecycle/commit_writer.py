@@ -1,4 +1,4 @@
-"""What a log entry of ours is made of, streamed into a local file: actions from the driver, adds from the executors."""
+"""Writes a log entry to a local file: actions from the driver, and add actions streamed from the executors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_adds(
     """Stream the add actions, made on the executors, into the entry. Returns the rows, None if not all are known.
 
     :param configuration: the table's properties, which say of what columns there are statistics (rule 32).
-    :param doing: what an error of Spark is told to have kept from being done.
+    :param doing: what is being done, for the message of an error of Spark.
     :raises PermanentError: a file is there twice (rule 4).
     :raises StaleFileListError: a file is not what was listed.
     :raises TransientError: the list of files changed meanwhile.

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
-from airflow_hive_to_delta.core.lifecycle.checksums import WHOLE_ROWS, added_up, checksums, united
-from airflow_hive_to_delta.core.lifecycle.preflight import Examined
-from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.lifecycle.checksums import WHOLE_ROWS, add_up_checksums, compute_checksums, unite
+from airflow_hive_to_delta.core.lifecycle.context import TableContext
+from airflow_hive_to_delta.core.lifecycle.preflight import PreparedTable
 from airflow_hive_to_delta.core.results import VerifyResult
 from airflow_hive_to_delta.core.schema.merge import TableSchema
 from airflow_hive_to_delta.core.schema.partition_values import HIVE_NULL
@@ -21,10 +20,10 @@ from airflow_hive_to_delta.core.spark.sql import sql_identifier
 from airflow_hive_to_delta.core.storage.uri import canonical_log_uri_column, canonical_uri_column
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row
     from pyspark.sql.types import StructType
 
-#: Differences that a result tells; the rest are counted.
+#: Differences that a result names; the rest are counted.
 MOST_MISMATCHES = 100
 
 
@@ -35,20 +34,23 @@ class Comparison:
     A ``group`` is a partition: its values as texts in a JSON array, in the order of the partition columns.
     """
 
-    spark: SparkSession
-    table: TableInfo
+    context: TableContext
     view: DeltaTableView
-    original: Examined
+    original: PreparedTable
     #: Whether Spark reads the original by its name, else by its files.
     through_catalog: bool
-    options: ConversionOptions
 
     def compare(self, result: VerifyResult) -> None:
         """Fill in the result."""
-        keys = [key.lower() for key in self.table.partition_keys]
+        keys = [key.lower() for key in self.context.table.partition_keys]
         if keys != [column.lower() for column in self.view.partitioning]:
             # Nothing else can be compared then.
-            _tell(result, "partition columns", ", ".join(self.table.partition_keys), ", ".join(self.view.partitioning))
+            _add_mismatch(
+                result,
+                "partition columns",
+                ", ".join(self.context.table.partition_keys),
+                ", ".join(self.view.partitioning),
+            )
             return
         alike = self._compare_columns(result)
         columns_differ = result.mismatch_count > 0
@@ -67,7 +69,7 @@ class Comparison:
         same = ["group", "key", "size", "rows"]
         listed, logged = self._listed().where("rows > 0"), self._logged().where("rows > 0")
         since = F.col("seconds") >= committed
-        with spark_call(f"Looking for what was written to {self.table.qualified_name} since it was converted"):
+        with spark_call(f"Looking for what was written to {self.context.table.qualified_name} since it was converted"):
             (new,) = (
                 listed.join(logged, same, "left_anti")
                 .agg(
@@ -81,11 +83,11 @@ class Comparison:
         return f"the new file {new.key}" if new.since else f"the file {gone.key}, which is gone" if gone else None
 
     def _compare_columns(self, result: VerifyResult) -> list[str]:
-        """Tell which columns differ; the names of the others, in lower case."""
+        """Add a mismatch for each column that differs. Returns the names of the others, in lower case."""
         here, there = _types(self._original_schema), _types(self.view.schema)
         for name in [*here, *(name for name in there if name not in here)]:
             if here.get(name) != there.get(name):
-                _tell(result, f"type of the column {name}", here.get(name), there.get(name))
+                _add_mismatch(result, f"type of the column {name}", here.get(name), there.get(name))
         return [name for name in there if here.get(name) == there[name]]
 
     def _compare_counts(self, result: VerifyResult) -> None:
@@ -126,7 +128,7 @@ class Comparison:
             **{what: what for what in (*sums, "file")},
             **({"time": "file written"} if result.level == "full" else {}),
         }
-        totals = self._tell_groups(
+        totals = self._add_group_mismatches(
             result,
             partitions,
             labels,
@@ -175,14 +177,16 @@ class Comparison:
             ),
         )
         labels = [*(f"checksum of the column {name}" for name in data), f"checksum of {WHOLE_ROWS}"]
-        self._tell_groups(result, both, {"rows": "rows read", **dict(zip(sums, labels, strict=True))})
+        self._add_group_mismatches(result, both, {"rows": "rows read", **dict(zip(sums, labels, strict=True))})
 
     def _listed(self) -> DataFrame:
         """The files of the original, their rows from the footers, or counted by Spark."""
         described = self.original.files
         frame = described.frame
         if described.scanned and described.file_count:
-            frame, _ = described.with_statistics(self.spark, TableSchema(struct_of([])), [], self.options)
+            frame, _ = described.with_statistics(
+                self.context.spark, TableSchema(struct_of([])), [], self.context.options
+            )
         rows = "coalesce(rows, 0) AS rows"
         return self._in_groups(frame).selectExpr("group", "key", "size", rows, _SECONDS)
 
@@ -190,7 +194,7 @@ class Comparison:
         from pyspark.sql import functions as F  # noqa: N812
 
         given = F.from_json("partition_values", "map<string,string>")
-        values = [given.getItem(key) for key in self.table.partition_keys]
+        values = [given.getItem(key) for key in self.context.table.partition_keys]
         return self._grouped(described, values).withColumn("key", canonical_uri_column("path"))
 
     def _logged(self) -> DataFrame:
@@ -215,28 +219,28 @@ class Comparison:
         from pyspark.sql import functions as F  # noqa: N812
 
         if self.through_catalog:
-            parts = (self.table.catalog, self.table.database, self.table.name)
+            parts = (self.context.table.catalog, self.context.table.database, self.context.table.name)
             name = sql_identifier(*(part for part in parts if part))
-            self.spark.sql(f"REFRESH TABLE {name}")  # the session may remember files of an earlier day
-            return self._checksums(self.spark.table(name), columns)
+            self.context.spark.sql(f"REFRESH TABLE {name}")  # the session may remember files of an earlier day
+            return self._checksums(self.context.spark.table(name), columns)
         # By file first, so that a file's partition is joined to its sums and not to its rows.
-        schema = _as_in_files(self._original_schema, self.table.partition_keys)
+        schema = _as_in_files(self._original_schema, self.context.table.partition_keys)
         by_file = []
-        for data in self.original.files.read(self.spark, schema, self.options):
+        for data in self.original.files.read(self.context.spark, schema, self.context.options):
             path = data.metadataColumn("_metadata").getField("file_path")
-            by_file.append(checksums(data, path, _spelt(data, columns)))
+            by_file.append(compute_checksums(data, path, _spelt(data, columns)))
         if not by_file:
-            nothing = self.spark.createDataFrame([], schema)
-            return checksums(nothing, F.lit(""), _spelt(nothing, columns))
-        files = united(by_file).withColumn("key", canonical_log_uri_column("group", self.view.root)).drop("group")
-        return added_up(files.join(self._in_groups(self.original.files.frame).select("key", "group"), "key"))
+            nothing = self.context.spark.createDataFrame([], schema)
+            return compute_checksums(nothing, F.lit(""), _spelt(nothing, columns))
+        files = unite(by_file).withColumn("key", canonical_log_uri_column("group", self.view.root)).drop("group")
+        return add_up_checksums(files.join(self._in_groups(self.original.files.frame).select("key", "group"), "key"))
 
     def _checksums(self, data: DataFrame, columns: Sequence[str]) -> DataFrame:
-        """Of a table as Spark reads it, with typed partition columns."""
+        """The checksums of a table as Spark reads it, with typed partition columns."""
         from pyspark.sql import functions as F  # noqa: N812
 
         texts = [F.col(sql_identifier(name)).cast("string") for name in _spelt(data, self.view.partitioning)]
-        return checksums(data, _group(texts), _spelt(data, columns))
+        return compute_checksums(data, _group(texts), _spelt(data, columns))
 
     def _grouped(self, files: DataFrame, values: Sequence[Column]) -> DataFrame:
         """Files with the ``group`` of their partition values, given as texts: to an int column ``01`` is ``1``."""
@@ -257,8 +261,14 @@ class Comparison:
 
         return StructType.fromJson(self.original.schema.schema)
 
-    def _tell_groups(self, result: VerifyResult, groups: DataFrame, labels: Mapping[str, str], *totals: Column) -> Row:
-        """Count what differs between ``here_…`` and ``there_…``, and tell the first of it; the totals asked for."""
+    def _add_group_mismatches(
+        self, result: VerifyResult, groups: DataFrame, labels: Mapping[str, str], *totals: Column
+    ) -> Row:
+        """Count what differs between ``here_…`` and ``there_…``, and keep the first of it.
+
+        :param labels: what each compared column is called in a mismatch.
+        :param totals: aggregates over all groups, which are returned.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         differ = [~F.col(f"here_{name}").eqNullSafe(F.col(f"there_{name}")) for name in labels]
@@ -272,17 +282,17 @@ class Comparison:
             for name, what in labels.items():
                 here, there = row[f"here_{name}"], row[f"there_{name}"]
                 if here != there:
-                    _tell(result, what, _plain(here), _plain(there), partition, counted=False)
+                    _add_mismatch(result, what, _plain(here), _plain(there), partition, counted=False)
         result.mismatch_count += found.differences
         return found
 
 
-# When a file was written; null when nobody knows. In seconds, for not every listing of a storage knows it better.
+# When a file was written; null when it is not known. In seconds, for not every listing knows it more exactly.
 _SECONDS = "nullif(modification_time, 0) div 1000 AS seconds"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
-def _tell(
+def _add_mismatch(
     result: VerifyResult, what: str, here: object, there: object, partition: str | None = None, *, counted: bool = True
 ) -> None:
     if len(result.mismatches) < MOST_MISMATCHES:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.catalogs import registration as catalog
 from airflow_hive_to_delta.core.catalogs.target_names import (
+    SchemaOf,
     same_target,
     tables_by_target,
     target_key,
@@ -26,25 +27,23 @@ from airflow_hive_to_delta.core.catalogs.target_names import (
 from airflow_hive_to_delta.core.delta import actions as log_actions
 from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, describe_error, is_refusal
+from airflow_hive_to_delta.core.errors import PermanentError, is_refusal
 from airflow_hive_to_delta.core.lifecycle.commit_writer import write_actions, write_adds
+from airflow_hive_to_delta.core.lifecycle.context import TableContext
 from airflow_hive_to_delta.core.lifecycle.preflight import (
-    checked_log,
-    checked_root,
-    examined,
-    partition_types_of,
-    table_notes,
+    note_managed_table,
+    parse_partition_types,
+    preflight,
+    read_log_state,
 )
-from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.listing.age import ListedAt, conversion_notes, listed_before
-from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
+from airflow_hive_to_delta.core.listing.base import Listing
 from airflow_hive_to_delta.core.listing.inventory import check_files_df
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.results import ConversionResult, Status
-from airflow_hive_to_delta.core.runner import Progress, run_parallel
-from airflow_hive_to_delta.core.storage.log_storage import Storage, storage_for
-from airflow_hive_to_delta.core.storage.uri import Location, parse_location, redacted
+from airflow_hive_to_delta.core.runner import run_tables
+from airflow_hive_to_delta.core.storage.uri import parse_location, redacted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +88,7 @@ def convert_table(
     )
     target = catalog.target_of(target_catalog, target_schema, target_table, options)
     files = check_files_df(files_df)
-    return _convert_one(spark, table, lambda: files, target, options)
+    return _convert_one(TableContext.open(spark, table, options), lambda: files, target)
 
 
 def convert(
@@ -102,8 +101,6 @@ def convert(
     max_workers: int = 4,
     options: ConversionOptions | None = None,
     progress: bool = True,
-    before: Callable[[TableInfo], TableInfo] | None = None,
-    after: Callable[[ConversionResult], None] | None = None,
 ) -> list[ConversionResult]:
     """Convert every table that ``discovery`` finds, ``max_workers`` side by side, in the order of discovery.
 
@@ -112,36 +109,80 @@ def convert(
     bring a ``target_table_name`` of their own.
 
     :param progress: a line per table on standard error, and a progress bar in a terminal.
-    :param before: called with each table when its conversion begins; what it returns is converted.
-    :param after: called with each result as soon as it is known. Both are called from several threads.
     """
-    options = options or ConversionOptions()
-    tables = with_target_names(discovery.discover(spark))
-    targets = tables_by_target(tables)
+    converter = TableConverter(
+        spark,
+        discovery.discover(spark),
+        listing,
+        target_catalog,
+        lambda _: target_schema,
+        options or ConversionOptions(),
+    )
+    return run_tables(
+        converter.convert, converter.tables, make_failed_conversion, max_workers=max_workers, progress=progress
+    )
 
-    def convert_discovered(table: TableInfo) -> ConversionResult:
-        started = time.monotonic()
-        try:
-            target = _discovered_target(table, targets, target_catalog, target_schema, options)
-            current = before(table) if before else table
-            result = _convert_one(
-                spark,
-                current,
-                lambda: files_as_df(spark, listing, current, options),
-                target,
-                options,
-                lambda: listed_before(listing, current),
-            )
-        except Exception as error:
-            result = _failed(table, error, time.monotonic() - started)
-        if after is not None:
-            after(result)
-        return result
 
-    with Progress(len(tables), shown=progress) as shown:
-        outcomes = run_parallel(convert_discovered, tables, max_workers, on_done=lambda _, result: shown.done(result))
-    # Only what is no Exception, such as an interrupt, gets past convert_discovered.
-    return [outcome for outcome in outcomes if isinstance(outcome, ConversionResult)]
+class TableConverter:
+    """Converts the tables of one run, each by itself, and gives every one its target name.
+
+    :param tables: all tables of the run: by them tables are found that would be registered under one name.
+    :param schema_of: the target schema of a table.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        tables: Sequence[TableInfo],
+        listing: Listing,
+        target_catalog: str | None,
+        schema_of: SchemaOf,
+        options: ConversionOptions,
+    ) -> None:
+        #: The tables with their target names.
+        self.tables = with_target_names(tables, schema_of)
+        self._names_by_target = tables_by_target(self.tables, schema_of)
+        self._spark = spark
+        self._listing = listing
+        self._catalog = target_catalog
+        self._schema_of = schema_of
+        self._options = options
+
+    def convert(self, table: TableInfo) -> ConversionResult:
+        """Convert one of ``tables``, or what its catalog says of it by now.
+
+        :raises PermanentError: the table is refused.
+        :raises TransientError: trying again may help.
+        """
+        target = self._target(table)
+        context = TableContext.open(self._spark, table, self._options)
+        return _convert_one(
+            context,
+            lambda: context.list_files(self._listing),
+            target,
+            lambda: listed_before(self._listing, table),
+        )
+
+    def _target(self, table: TableInfo) -> catalog.Target | None:
+        schema = self._schema_of(table)
+        if self._catalog is None and schema is None:
+            return None
+        target = catalog.target_of(self._catalog, schema, table.target_table_name, self._options)
+        same = self._names_by_target[target_key(table, self._schema_of)]
+        if target is not None and len(same) > 1:
+            raise PermanentError(same_target(same, target.name))
+        return target
+
+
+def make_failed_conversion(table: TableInfo, error: Exception) -> ConversionResult:
+    """The result of a table that was not converted, without the error itself."""
+    return ConversionResult(
+        source_table=table.qualified_name,
+        target_table="",
+        success=False,
+        status="refused" if is_refusal(error) else "failed",
+        location=redacted(table.location),
+    )
 
 
 def _partition_columns(given: Sequence[str] | Mapping[str, str] | None) -> dict[str, str]:
@@ -155,39 +196,32 @@ def _partition_columns(given: Sequence[str] | Mapping[str, str] | None) -> dict[
 
 
 def _convert_one(
-    spark: SparkSession,
-    table: TableInfo,
+    context: TableContext,
     list_files: Callable[[], DataFrame],
     target: catalog.Target | None,
-    options: ConversionOptions,
     listed: Callable[[], ListedAt | None] = lambda: None,
 ) -> ConversionResult:
     started = time.monotonic()
-    root = checked_root(table, options)
-    partition_types = partition_types_of(table, options)
-    storage = storage_for(root, spark, options)
-    registered = target is None or catalog.check_target(spark, target, root, options)
-    state = checked_log(table, root, storage)
+    partition_types = parse_partition_types(context)
+    registered = target is None or catalog.check_target(context.spark, target, context.root, context.options)
+    state = read_log_state(context)
     if state.exists:
-        result = _finish_existing(spark, table, root, storage, state, target, registered, options)
+        result = _finish_existing(context, state, target, registered)
     else:
-        result = _convert_files(spark, table, list_files(), root, storage, partition_types, target, options, listed())
+        result = _convert_files(context, list_files(), partition_types, target, listed())
     return replace(result, duration_seconds=round(time.monotonic() - started, 3))
 
 
 def _convert_files(
-    spark: SparkSession,
-    table: TableInfo,
+    context: TableContext,
     files: DataFrame,
-    root: Location,
-    storage: Storage,
     partition_types: dict[str, str],
     target: catalog.Target | None,
-    options: ConversionOptions,
     listed: ListedAt | None,
 ) -> ConversionResult:
+    table, root, storage, options = context.table, context.root, context.storage, context.options
     columns = list(partition_types)
-    with examined(spark, table, files, root, partition_types, options) as found:
+    with preflight(context, files, partition_types) as found:
         described, schema = found.files, found.schema
         txn_id = str(uuid.uuid4())
         info = log_actions.commit_info(
@@ -204,20 +238,22 @@ def _convert_files(
         with tempfile.TemporaryFile() as entry:
             write_actions(entry, (info, found.protocol, found.metadata))
             doing = f"Collecting the add actions of {table.qualified_name}"
-            rows = write_adds(spark, entry, described, schema, columns, found.configuration, options, doing=doing)
+            rows = write_adds(
+                context.spark, entry, described, schema, columns, found.configuration, options, doing=doing
+            )
             committed = delta_log.commit(storage, root, 0, entry, txn_id)
     if not committed:
         state = delta_log.log_state(storage, root)
-        registered = target is None or catalog.check_target(spark, target, root, options)
-        return _finish_existing(spark, table, root, storage, state, target, registered, options)
-    records = Records(storage, root)
+        registered = target is None or catalog.check_target(context.spark, target, root, options)
+        return _finish_existing(context, state, target, registered)
+    records = context.records
     records.keep_source(table)
     if described.file_count > options.checkpoint_over_files:
         write_checkpoint(storage, root, 0)
     notes = list(found.notes)
     if target is not None:
         records.keep_registration(target, options.region)
-        registration = catalog.register(spark, target, root, schema.schema, columns, table.comment, options)
+        registration = catalog.register(context.spark, target, root, schema.schema, columns, table.comment, options)
         notes += registration.notes
     return ConversionResult(
         source_table=table.qualified_name,
@@ -240,23 +276,17 @@ def _convert_files(
 
 
 def _finish_existing(
-    spark: SparkSession,
-    table: TableInfo,
-    root: Location,
-    storage: Storage,
-    state: delta_log.LogState,
-    target: catalog.Target | None,
-    registered: bool,
-    options: ConversionOptions,
+    context: TableContext, state: delta_log.LogState, target: catalog.Target | None, registered: bool
 ) -> ConversionResult:
-    """A table that has a log: finish what an earlier run of ours left undone, and leave everybody else's alone."""
+    """Finish what an earlier run of this package left undone of a table that has a log. Others' tables stay as is."""
+    table, root, storage, options = context.table, context.root, context.storage, context.options
     logger.info("%s: %s", table.qualified_name, ALREADY_DELTA)
-    notes = table_notes(table)
+    notes = note_managed_table(table)
     made = False
     verified: dict[str, int] = {}
     same_table = state.ours and state.catalog_table in (None, table.qualified_name)
     if same_table:
-        records = Records(storage, root)
+        records = context.records
         verified = records.verified()
         if table.format != "delta" and records.source() is None:
             records.keep_source(table)
@@ -266,7 +296,7 @@ def _finish_existing(
             metadata = delta_log.read_metadata(storage, root)
             records.keep_registration(target, options.region)
             registration = catalog.register(
-                spark, target, root, metadata.schema, metadata.partition_columns, metadata.description, options
+                context.spark, target, root, metadata.schema, metadata.partition_columns, metadata.description, options
             )
             made = registration.made
             notes += registration.notes
@@ -298,34 +328,4 @@ def _finish_existing(
         verified=verified,
         message=_BY_EARLIER_TRY if by_this_run else ALREADY_DELTA,
         notes=notes,
-    )
-
-
-def _discovered_target(
-    table: TableInfo,
-    targets: Mapping[tuple[str, str], Sequence[str]],
-    target_catalog: str | None,
-    target_schema: str | None,
-    options: ConversionOptions,
-) -> catalog.Target | None:
-    if target_catalog is None and target_schema is None:
-        return None
-    target = catalog.target_of(target_catalog, target_schema, table.target_table_name, options)
-    same = targets[target_key(table)]
-    if target is not None and len(same) > 1:
-        raise PermanentError(same_target(same, target.name))
-    return target
-
-
-def _failed(table: TableInfo, error: Exception, seconds: float) -> ConversionResult:
-    if not isinstance(error, HiveToDeltaError):
-        logger.exception("%s: the conversion failed", table.qualified_name, exc_info=error)
-    return ConversionResult(
-        source_table=table.qualified_name,
-        target_table="",
-        success=False,
-        status="refused" if is_refusal(error) else "failed",
-        location=redacted(table.location),
-        duration_seconds=round(seconds, 3),
-        **describe_error(error).to_fields(),
     )

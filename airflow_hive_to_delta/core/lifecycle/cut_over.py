@@ -1,6 +1,6 @@
-"""Cut-over in AWS Glue: the Delta definition takes the place of the Hive one, under the same name, and back again.
+"""Cut-over in AWS Glue: the Delta definition replaces the Hive one, under the same name, and the way back.
 
-The Hive definition is kept word for word beside the log before it is replaced. When a crawler or a person has put
+The Hive definition is kept unchanged beside the log before it is replaced. When a crawler or a person has put
 another one in the place of the Delta one since, and a second cut-over replaces that, it is kept beside the first. The
 partitions stay in Glue as they are, where no reader of a Delta table looks, so that the way back restores all of the
 table.
@@ -63,14 +63,14 @@ def cut_over_table(spark: SparkSession, table: TableInfo, *, options: Conversion
         version=snapshot.version,
     )
     if is_delta_in_glue(found, root):
-        if kept := _last_kept(records).get(name.target):
+        if kept := _find_last_kept(records).get(name.target):
             result.kept_definition = str(records.folder.child(kept.record))
         else:
             result.notes.append("Somebody else made it a Delta table in Glue: no rollback can bring its old form back")
     else:
         _check_replaceable(found, name, root)
-        result.kept_definition = str(records.folder.child(_keep(records, name, found)))
-        name.replace(found, _delta_form(name, found, root, snapshot))
+        result.kept_definition = str(records.folder.child(_keep_definition(records, name, found)))
+        name.replace(found, _make_delta_definition(name, found, root, snapshot))
         if not is_delta_in_glue(name.definition(), root):
             raise TransientError(f"{table.qualified_name} was replaced in Glue and is not Delta; somebody undid it")
         result.status = "cut_over"
@@ -80,13 +80,13 @@ def cut_over_table(spark: SparkSession, table: TableInfo, *, options: Conversion
 def restore_definitions(records: Records, options: ConversionOptions) -> tuple[list[str], list[str]]:
     """Put the Hive definition that the last cut-over replaced back where the Delta one is. Safe to call again.
 
-    Which names have that definition, and what a person should know.
+    :return: the names that have that definition now, and notes for people.
     """
     restored, notes = [], []
     definitions = records.definitions()
-    for target, kept in _last_kept(records).items():
+    for target, kept in _find_last_kept(records).items():
         name = GlueName(kept.catalog, kept.database, kept.name, kept.region or options.region)
-        done, note = _restore(records, name, kept)
+        done, note = _restore_definition(records, name, kept)
         restored += [str(name)] if done else []
         notes += [note] if note else []
         earlier = [found.record for found in definitions if found.target == target and found != kept]
@@ -98,7 +98,7 @@ def restore_definitions(records: Records, options: ConversionOptions) -> tuple[l
     return restored, notes
 
 
-def cut_over_names(records: Records) -> set[Target]:
+def find_cut_over_names(records: Records) -> set[Target]:
     """The names in Glue whose Hive definition a cut-over has kept."""
     return {kept.target for kept in records.definitions()}
 
@@ -125,7 +125,10 @@ class GlueName:
         return aws.glue_client(self.region)
 
     def definition(self) -> dict[str, Any]:
-        """As ``get_table`` has it."""
+        """Read the definition of the table, as ``get_table`` returns it.
+
+        :raises MissingError: there is no such table.
+        """
         with aws_call(f"Reading the table {self} from Glue"):
             answer = self.client.get_table(DatabaseName=self.database, Name=self.name, **self._catalog_id)
         return dict(answer["Table"])
@@ -138,7 +141,7 @@ class GlueName:
     def replace(self, found: Mapping[str, Any], table_input: Mapping[str, Any]) -> None:
         """Replace the definition that was found, unless somebody has changed it since."""
         now = self.definition()
-        changed = _differing(self.settable(found), self.settable(now))
+        changed = _find_differing_fields(self.settable(found), self.settable(now))
         if changed or found.get("VersionId") != now.get("VersionId"):
             raise TransientError(
                 f"{self} was changed in Glue while it was to be replaced ({', '.join(changed) or 'a new version'}). "
@@ -180,7 +183,7 @@ def _check_converted_from(records: Records, snapshot: Snapshot, table: TableInfo
 
 
 def _check_replaceable(found: Mapping[str, Any], name: GlueName, root: Location) -> None:
-    described = _described(found, name)
+    described = _describe(found, name)
     if not _is_parquet_at(described, root):
         raise PermanentError(
             f"{name} is {described.format} at {described.location or 'no location'} in Glue, expected the Parquet "
@@ -188,7 +191,7 @@ def _check_replaceable(found: Mapping[str, Any], name: GlueName, root: Location)
         )
 
 
-def _described(definition: Mapping[str, Any], name: GlueName) -> TableInfo:
+def _describe(definition: Mapping[str, Any], name: GlueName) -> TableInfo:
     return from_glue(definition, GlueDiscovery(name.database, region=name.region, catalog_id=name.catalog))
 
 
@@ -198,9 +201,12 @@ def _is_parquet_at(described: TableInfo, root: Location) -> bool:
 
 
 def _check_kept(records: Records, name: GlueName, kept: KeptDefinition) -> None:
-    """Refuse a kept definition that no cut-over of this table can have kept: Glue would take it for what it says."""
+    """Refuse a kept definition that no cut-over of this table can have kept.
+
+    :raises PermanentError: it is none of Glue's, or of another table.
+    """
     try:
-        described = _described(kept.definition, name)
+        described = _describe(kept.definition, name)
         right = described.name == name.name and _is_parquet_at(described, records.root)
     except (LookupError, TypeError, AttributeError, ValueError, PermanentError) as error:
         raise records.changed(kept.record, f"definition is none of Glue's ({error!r})") from error
@@ -209,21 +215,21 @@ def _check_kept(records: Records, name: GlueName, kept: KeptDefinition) -> None:
         raise records.changed(kept.record, found)
 
 
-def _last_kept(records: Records) -> dict[Target, KeptDefinition]:
-    """Of each name that was cut over, the definition that was kept last."""
+def _find_last_kept(records: Records) -> dict[Target, KeptDefinition]:
+    """Find the definition that was kept last, for each name that was cut over."""
     return {kept.target: kept for kept in records.definitions()}
 
 
-def _keep(records: Records, name: GlueName, found: Mapping[str, Any]) -> str:
-    """Keep a definition before it is replaced, unless it is the one that was kept last. The name of its record."""
-    kept = _last_kept(records).get(name.target)
-    if kept is not None and not _differing(name.settable(kept.definition), name.settable(found)):
+def _keep_definition(records: Records, name: GlueName, found: Mapping[str, Any]) -> str:
+    """Keep a definition before it is replaced, unless it is the one that was kept last. Returns its record's name."""
+    kept = _find_last_kept(records).get(name.target)
+    if kept is not None and not _find_differing_fields(name.settable(kept.definition), name.settable(found)):
         return kept.record
     return records.keep_definition(name.target, name.region, found)
 
 
-def _restore(records: Records, name: GlueName, kept: KeptDefinition) -> tuple[bool, str | None]:
-    """Whether a name has its old definition now, and what a person should know of it."""
+def _restore_definition(records: Records, name: GlueName, kept: KeptDefinition) -> tuple[bool, str | None]:
+    """Restore the old definition of a name. Returns whether the name has it now, and a note for people."""
     where = f"Its old definition is kept in {kept.record} of the log that was moved aside"
     old = name.settable(kept.definition)
     try:
@@ -236,12 +242,14 @@ def _restore(records: Records, name: GlueName, kept: KeptDefinition) -> tuple[bo
         found = name.definition()
         if is_delta_in_glue(found, records.root):
             raise TransientError(f"{name} was restored in Glue and is Delta again; somebody undid it. Try again")
-    if differing := _differing(old, name.settable(found)):
+    if differing := _find_differing_fields(old, name.settable(found)):
         return False, f"{name} in Glue differs from what a cut-over kept, in {', '.join(differing)}. {where}"
     return True, None
 
 
-def _delta_form(name: GlueName, found: Mapping[str, Any], root: Location, snapshot: Snapshot) -> dict[str, Any]:
+def _make_delta_definition(
+    name: GlueName, found: Mapping[str, Any], root: Location, snapshot: Snapshot
+) -> dict[str, Any]:
     metadata = snapshot.metadata
     delta = glue_table_input(name.target, root, metadata.schema, metadata.partition_columns, metadata.description)
     own = {key: value for key, value in found.get("Parameters", {}).items() if not _OF_THE_OLD_FORM.fullmatch(key)}
@@ -251,8 +259,8 @@ def _delta_form(name: GlueName, found: Mapping[str, Any], root: Location, snapsh
     return {**old, **delta, **kept, "Parameters": {**own, **delta["Parameters"]}}
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Names of the fields that differ, however times are spelt: a record has them as text."""
+def _find_differing_fields(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Names of the fields that differ. Times are compared as texts, which a record has them as."""
 
     def plain(value: Any) -> str:
         return json.dumps(value, sort_keys=True, default=str)

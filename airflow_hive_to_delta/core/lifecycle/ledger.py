@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.delta.snapshot import Snapshot
 
 #: One row for each time that an entry named a file.
-_WORDS = (
+_MENTIONS_SCHEMA = (
     "key string, version bigint, ours boolean, is_add boolean, size bigint, modification_time bigint, "
     "partition_values map<string,string>"
 )
@@ -52,7 +52,7 @@ _BYTES_AFTER = 4096
 
 @dataclass(frozen=True)
 class EntryIdentity:
-    """What tells an entry of the log from another one of the same version."""
+    """The identity of an entry of the log, which another entry of the same version does not share."""
 
     digest: str
     #: Whether this package wrote it.
@@ -98,11 +98,15 @@ class Ledger:
 
     @property
     def forgotten(self) -> list[int]:
-        """Versions whose entries are gone and were not kept: nobody knows any more which files they named."""
+        """Versions whose entries are gone and were not kept: which files they named is not known any more."""
         return [version for version in self._uncovered if version not in self.entries]
 
     def check_whole(self, doing: str) -> None:
-        """Raise when there are files that nobody can know of any more."""
+        """Raise when entries are gone that were not kept.
+
+        :param doing: what cannot be done then, as the message begins.
+        :raises PermanentError: some are.
+        """
         if missing := self.forgotten:
             raise PermanentError(
                 f"{doing}: the entries {missing[0]} to {missing[-1]} of {self.snapshot.root} are gone from its log, "
@@ -114,16 +118,16 @@ class Ledger:
     def files(self) -> DataFrame:
         """Every file that the log ever held, by its ``key``.
 
-        ``hive`` is null for a file that this package never named, and true when it is Hive's as far as this package has
-        said: the last word about it was an add, of ``hive_size``, ``hive_time`` and ``hive_values``. ``delta`` is
+        ``hive`` is null for a file that no entry of this package names, and true when the last of them that does adds
+        it: then it is Hive's, and ``hive_size``, ``hive_time`` and ``hive_values`` are of that add. ``delta`` is
         whether another writer added it.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
-        word = F.struct("is_add", "size", "modification_time", "partition_values")
-        last = F.max_by(word, F.when(F.col("ours"), F.col("version")))
+        action = F.struct("is_add", "size", "modification_time", "partition_values")
+        last = F.max_by(action, F.when(F.col("ours"), F.col("version")))
         found = (
-            self._words()
+            self._read_mentions()
             .groupBy("key")
             .agg(F.when(F.bool_or("ours"), last).alias("last"), F.bool_or(~F.col("ours")).alias("delta"))
         )
@@ -133,19 +137,19 @@ class Ledger:
         )
 
     def keep(self) -> None:
-        """Keep what the entries up to this version say. Safe to call again, and beside others that do."""
+        """Keep which files the entries up to this version name. Safe to call again, and from several processes."""
         if not self._unkept:
             return
         kept_up_to = max((part.last for part in self.parts), default=-1)
         # What fills a gap, or says otherwise than a part, is written together with all parts, in their place.
         whole = len(self.parts) >= _MOST_PARTS or self._unkept[0] <= kept_up_to
-        words = self._words() if whole else self._read_entries()
+        mentions = self._read_mentions() if whole else self._read_entries()
         first = 0 if whole else kept_up_to + 1
         records = Records(self.snapshot.storage, self.snapshot.root)
         name = f"{first:020d}-{self.snapshot.version:020d}-{uuid.uuid4().hex}"
         folder = records.folder.child("ledger").child(name)
         with spark_call(f"Keeping the ledger of {self.snapshot.root}"):
-            words.coalesce(1 if not whole else 8).write.parquet(str(folder), compression="zstd")
+            mentions.coalesce(1 if not whole else 8).write.parquet(str(folder), compression="zstd")
         files = sorted(file.name for file in records.storage.list_files(folder) if file.name.endswith(".parquet"))
         # Only now it counts: what a crash leaves before this is never read.
         records.keep(
@@ -160,7 +164,7 @@ class Ledger:
 
     def at(self, snapshot: Snapshot) -> Ledger:
         """The ledger at a later version of the table, for which only the entries since are looked at."""
-        return ledger_of(snapshot, self.entries)
+        return read_ledger(snapshot, self.entries)
 
     @cached_property
     def _overwritten(self) -> dict[str, list[int]]:
@@ -180,7 +184,7 @@ class Ledger:
         """Versions that have to be read from the log."""
         return [version for version in self._uncovered if version in self.entries]
 
-    def _words(self) -> DataFrame:
+    def _read_mentions(self) -> DataFrame:
         frames = [self._read_entries()]
         whole = [path for part in self.parts for path in part.files if not self._overwritten[part.name]]
         with spark_call(f"Reading the ledger of {self.snapshot.root}"):
@@ -193,14 +197,14 @@ class Ledger:
             return reduce(lambda one, other: one.unionByName(other), frames)
 
     def _read_parts(self, paths: Iterable[str]) -> DataFrame:
-        return log_reader(self.snapshot.spark).schema(_WORDS).parquet(*paths)
+        return log_reader(self.snapshot.spark).schema(_MENTIONS_SCHEMA).parquet(*paths)
 
     def _read_entries(self) -> DataFrame:
-        """What the entries that are not kept say; of other writers only what they added: that makes it Delta's."""
+        """Read the files that the entries which are not kept name; of other writers only those that they added."""
         from pyspark.sql import functions as F  # noqa: N812
 
         if not self._unkept:
-            return self.snapshot.spark.createDataFrame([], _WORDS)
+            return self.snapshot.spark.createDataFrame([], _MENTIONS_SCHEMA)
         our_versions = [version for version in self._unkept if self.entries[version].ours]
         entries = self.snapshot.read_commits(self._unkept)
         ours = F.col("version").isin(our_versions) if our_versions else F.lit(False)
@@ -217,7 +221,7 @@ class Ledger:
         return added.unionByName(removed)
 
 
-def ledger_of(snapshot: Snapshot, known: Mapping[int, EntryIdentity] | None = None) -> Ledger:
+def read_ledger(snapshot: Snapshot, known: Mapping[int, EntryIdentity] | None = None) -> Ledger:
     """The ledger of a table: what is kept of it, and the entries that no part covers.
 
     :param known: entries that were looked at a moment ago.
@@ -234,14 +238,14 @@ def ledger_of(snapshot: Snapshot, known: Mapping[int, EntryIdentity] | None = No
         versions = sorted(snapshot.segment.times.keys() - known.keys())
         read = zip(versions, pool.map(lambda version: _read_identity(snapshot, version), versions), strict=True)
         entries = {version: entry for version, entry in [*known.items(), *read] if entry is not None}
-    return Ledger(snapshot, _one_for_each_range(parts, entries), entries)
+    return Ledger(snapshot, _choose_parts(parts, entries), entries)
 
 
 _PART = re.compile(r"(?P<name>(?P<first>\d{20})-(?P<last>\d{20})-[0-9a-f]+)\.json")
 
 
-def _one_for_each_range(parts: list[_Part], entries: Mapping[int, EntryIdentity]) -> tuple[_Part, ...]:
-    """Of parts that cover the same versions the one that replaced the others, or that fits the log best."""
+def _choose_parts(parts: list[_Part], entries: Mapping[int, EntryIdentity]) -> tuple[_Part, ...]:
+    """One part for each range of versions: the one that replaced the others, or that fits the log best."""
     replaced = frozenset().union(*(part.replaces for part in parts))
     ranges: dict[tuple[int, int], list[_Part]] = {}
     for part in parts:
@@ -252,7 +256,10 @@ def _one_for_each_range(parts: list[_Part], entries: Mapping[int, EntryIdentity]
 
 
 def _read_part(records: Records, part: _Part) -> _Part:
-    """A part with what its record says. One that is missing is an error, and not a smaller ledger."""
+    """Read the record of a part.
+
+    :raises PermanentError: the record is missing. To go on without it would make the ledger smaller.
+    """
     document = records.read(f"ledger/{part.name}.json")
     if document is None or not isinstance(document.get("files"), list):
         raise PermanentError(
@@ -273,7 +280,7 @@ def _read_part(records: Records, part: _Part) -> _Part:
 
 
 def _read_identity(snapshot: Snapshot, version: int) -> EntryIdentity | None:
-    """What tells an entry from others; None when Delta has just cleaned it up."""
+    """Read the identity of an entry; None when Delta has just cleaned it up."""
     try:
         with snapshot.storage.open(commit_path(snapshot.root, version)) as entry:
             line = entry.readline(_LONGEST_LINE)

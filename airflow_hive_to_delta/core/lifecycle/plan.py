@@ -1,36 +1,34 @@
 """What a migration would do, table by table, found out by reading alone: :func:`plan_migration`.
 
-A table goes through every check of the conversion (:mod:`examine`) up to where that begins to write. Footers are read,
-for the columns are in them; statistics are not collected.
+A table goes through every check of the conversion (:mod:`preflight`) up to where that begins to write. Footers are
+read, for the columns are in them; statistics are not collected.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, SchemaError, describe_error, is_refusal
+from airflow_hive_to_delta.core.errors import PermanentError, SchemaError, describe_error, is_refusal
+from airflow_hive_to_delta.core.lifecycle.context import TableContext
 from airflow_hive_to_delta.core.lifecycle.preflight import (
-    checked_log,
-    checked_root,
-    declared_schema,
-    examine,
-    partition_types_of,
-    schema_conflicts,
-    table_notes,
+    declare_schema,
+    find_schema_conflicts,
+    note_managed_table,
+    parse_partition_types,
+    prepare_table,
+    read_log_state,
 )
-from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
+from airflow_hive_to_delta.core.listing.base import Listing
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.readers import TableTraits, unreadable_by
 from airflow_hive_to_delta.core.results import PlanStatus, TablePlan
-from airflow_hive_to_delta.core.runner import Progress, run_parallel
+from airflow_hive_to_delta.core.runner import run_tables
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, parse_location, redacted
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.catalogs.discovery import Discovery
     from airflow_hive_to_delta.core.delta.log import LogState
     from airflow_hive_to_delta.core.schema.merge import TableSchema
-
-logger = logging.getLogger(__name__)
 
 
 def plan_migration(
@@ -60,51 +56,62 @@ def plan_migration(
     :param options: those of the conversion that is planned.
     :param progress: a line per table on standard error, and a progress bar in a terminal.
     """
+    return plan_conversions(
+        spark, discovery.discover(spark), listing, max_workers=max_workers, options=options, progress=progress
+    )
+
+
+def plan_conversions(
+    spark: SparkSession,
+    tables: Sequence[TableInfo],
+    listing: Listing,
+    *,
+    max_workers: int = 4,
+    options: ConversionOptions | None = None,
+    progress: bool = True,
+) -> list[TablePlan]:
+    """Plan the conversion of tables that are known already: see :func:`plan_migration`."""
     options = options or ConversionOptions()
     with_statistics = options.stats != "none"
     if options.stats == "footer":
         options = replace(options, stats="none")
-    tables = discovery.discover(spark)
 
-    def plan_discovered(table: TableInfo) -> TablePlan:
+    def plan(table: TableInfo) -> TablePlan:
         started = time.monotonic()
-        try:
-            plan = _plan_one(spark, table, listing, options, with_statistics=with_statistics)
-        except Exception as error:
-            plan = _not_convertible(table, error)
-        return replace(plan, duration_seconds=round(time.monotonic() - started, 3))
+        context = TableContext.open(spark, table, options)
+        found = _plan_one(context, listing, with_statistics=with_statistics)
+        return replace(found, duration_seconds=round(time.monotonic() - started, 3))
 
-    with Progress(len(tables), shown=progress) as shown:
-        outcomes = run_parallel(plan_discovered, tables, max_workers, on_done=lambda _, plan: shown.done(plan))
-    # Only what is no Exception, such as an interrupt, gets past plan_discovered.
-    return _with_shared_places([outcome for outcome in outcomes if isinstance(outcome, TablePlan)])
+    plans = run_tables(plan, tables, _make_failed_plan, max_workers=max_workers, progress=progress)
+    return _note_shared_locations(plans)
 
 
-def _plan_one(
-    spark: SparkSession, table: TableInfo, listing: Listing, options: ConversionOptions, *, with_statistics: bool
-) -> TablePlan:
-    """The plan of one table. Statistics are not collected for it; ``with_statistics``: the conversion will."""
-    root = checked_root(table, options)
-    partition_types = partition_types_of(table, options)
-    state = checked_log(table, root, storage_for(root, spark, options))
+def _plan_one(context: TableContext, listing: Listing, *, with_statistics: bool) -> TablePlan:
+    """Plan one table.
+
+    :param with_statistics: whether the conversion collects statistics; the plan does not.
+    """
+    table, root, options = context.table, context.root, context.options
+    partition_types = parse_partition_types(context)
+    state = read_log_state(context)
     plan = TablePlan(table.qualified_name, "convertible", str(root))
     if state.exists:
-        return _of_existing(plan, state, table_notes(table))
-    declared = declared_schema(table)
-    files = files_as_df(spark, listing, table, options)
-    with describe_files(spark, files, root, partition_types, options) as described:
-        plan, escaped = _counted(plan, described, partitioned=bool(partition_types))
+        return _plan_existing(plan, state, note_managed_table(table))
+    declared = declare_schema(table)
+    files = context.list_files(listing)
+    with describe_files(context.spark, files, root, partition_types, options) as described:
+        plan, escaped = _count_files(plan, described, partitioned=bool(partition_types))
         try:
-            found = examine(table, declared, described, partition_types, options)
+            found = prepare_table(context, declared, described, partition_types)
         except SchemaError as error:
-            conflicts = schema_conflicts(declared, described.evidence, partition_types, options)
-            return _refused(plan, error, conflicts or [str(error)])
+            conflicts = find_schema_conflicts(declared, described.evidence, partition_types, options)
+            return _refuse(plan, error, conflicts or [str(error)])
         except PermanentError as error:
-            return _refused(plan, error, [])
+            return _refuse(plan, error, [])
         schema = found.schema
         if not options.type_widening:
-            widening = replace(options, type_widening=True, properties={})
-            schema = examine(table, declared, described, partition_types, widening).schema
+            widening = replace(context, options=replace(options, type_widening=True, properties={}))
+            schema = prepare_table(widening, declared, described, partition_types).schema
     notes = list(found.notes)
     if table.bucket_columns:
         notes.append(f"The bucketing by {', '.join(table.bucket_columns)} is lost")
@@ -126,8 +133,8 @@ def _plan_one(
     )
 
 
-def _counted(plan: TablePlan, described: DescribedFiles, *, partitioned: bool) -> tuple[TablePlan, bool]:
-    """The plan with the files and the partitions that have some, and whether paths under the root are escaped.
+def _count_files(plan: TablePlan, described: DescribedFiles, *, partitioned: bool) -> tuple[TablePlan, bool]:
+    """Count the files, and the partitions that have some; and find out whether paths under the root are escaped.
 
     Raises for a file that is listed twice (rule 4).
     """
@@ -161,29 +168,27 @@ def _booleans(schema: TableSchema, partition_types: Mapping[str, str]) -> list[s
     return [c["name"] for c in columns if c["type"] == "boolean" and c["name"] not in partition_types]
 
 
-def _of_existing(plan: TablePlan, state: LogState, notes: list[str]) -> TablePlan:
-    """The plan for a table that has a log: nothing is to be done, but for a registration that may be missing."""
+def _plan_existing(plan: TablePlan, state: LogState, notes: list[str]) -> TablePlan:
+    """Plan a table that has a log: nothing is to be done, but for a registration that may be missing."""
     if state.ours and state.catalog_table not in (None, plan.source_table):
         notes = [*notes, f"The log was made as {state.catalog_table}, at the same location"]
     status: PlanStatus = "converted" if state.ours else "already_delta"
     return replace(plan, status=status, version=state.version, file_count=state.file_count or 0, notes=notes)
 
 
-def _refused(plan: TablePlan, error: Exception, conflicts: list[str]) -> TablePlan:
+def _refuse(plan: TablePlan, error: Exception, conflicts: list[str]) -> TablePlan:
     return replace(plan, status="refused", schema_conflicts=conflicts, **describe_error(error).to_fields())
 
 
-def _not_convertible(table: TableInfo, error: Exception) -> TablePlan:
+def _make_failed_plan(table: TableInfo, error: Exception) -> TablePlan:
     plan = TablePlan(table.qualified_name, "failed", redacted(table.location))
     if is_refusal(error):
-        return _refused(plan, error, [str(error)] if isinstance(error, SchemaError) else [])
-    if not isinstance(error, HiveToDeltaError):
-        logger.exception("%s: the plan failed", table.qualified_name, exc_info=error)
-    return replace(plan, **describe_error(error).to_fields())
+        return _refuse(plan, error, [str(error)] if isinstance(error, SchemaError) else [])
+    return plan
 
 
-def _with_shared_places(plans: Sequence[TablePlan]) -> list[TablePlan]:
-    """Tell convertible tables that lie at one place of each other: the first to be converted has the log."""
+def _note_shared_locations(plans: Sequence[TablePlan]) -> list[TablePlan]:
+    """The plans, with a note on each convertible table that lies at the location of another one."""
     at: dict[Location, list[str]] = {}
     for plan in plans:
         if plan.status == "convertible":

@@ -12,29 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta import actions as log_actions
 from airflow_hive_to_delta.core.delta import log as delta_log
-from airflow_hive_to_delta.core.errors import (
-    MissingError,
-    PermanentError,
-    SchemaError,
-    UnsupportedTableError,
-)
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError, SchemaError
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.readers import outside_note
 from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema, build_table_schema
 from airflow_hive_to_delta.core.schema.partition_values import check_zone, is_partition_type
 from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_glue, parse_hive_type, struct_of
-from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, check_allowed, parse_location, redacted
+from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location, redacted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
+    from airflow_hive_to_delta.core.lifecycle.context import TableContext
     from airflow_hive_to_delta.core.models import TableInfo
     from airflow_hive_to_delta.core.options import ConversionOptions
-    from airflow_hive_to_delta.core.storage.log_storage import Storage
 
 
 @dataclass(frozen=True)
-class Examined:
+class PreparedTable:
     """The files of a table and the Delta table that they would be."""
 
     files: DescribedFiles
@@ -47,35 +42,33 @@ class Examined:
     notes: list[str]
 
 
-def checked_root(table: TableInfo, options: ConversionOptions) -> Location:
-    """Where the table lies. Raises when it is no table to be converted, or lies where none may."""
-    if reason := table.why_refused(options):
-        raise UnsupportedTableError(reason)
-    root = parse_location(table.location, f"the location of {table.qualified_name}")
-    check_allowed(root, options.allowed_roots)
-    return root
+def read_log_state(context: TableContext) -> delta_log.LogState:
+    """Read the state of the table's log.
 
-
-def checked_log(table: TableInfo, root: Location, storage: Storage) -> delta_log.LogState:
-    """The state of the table's log. Raises when its catalog has it as a Delta table, and there is no log."""
-    state = delta_log.log_state(storage, root)
-    if table.format == "delta" and not state.exists:
+    :raises PermanentError: its catalog has it as a Delta table, and there is no log.
+    """
+    state = delta_log.log_state(context.storage, context.root)
+    if context.table.format == "delta" and not state.exists:
         raise PermanentError(
-            f"{table.qualified_name} is a Delta table in its catalog, but {root} holds no Delta log. "
+            f"{context.name} is a Delta table in its catalog, but {context.root} holds no Delta log. "
             "Correct its location, or restore the log"
         )
     return state
 
 
-def partition_types_of(table: TableInfo, options: ConversionOptions) -> dict[str, str]:
-    """The Delta type of each partition column, in order."""
-    check_zone(options.partition_timezone)
+def parse_partition_types(context: TableContext) -> dict[str, str]:
+    """The Delta type of each partition column, in order.
+
+    :raises SchemaError: a column is of a type that no partition column can have.
+    """
+    check_zone(context.options.partition_timezone)
     types = {}
+    table = context.table
     for key in table.partition_keys:
         delta_type = parse_hive_type(table.partition_types.get(key, "string"), key)
         if not is_partition_type(delta_type):
             raise SchemaError(
-                f"The partition column {key} of {table.qualified_name} is of the type {table.partition_types[key]}, "
+                f"The partition column {key} of {context.name} is of the type {table.partition_types[key]}, "
                 "expected a primitive one"
             )
         types[key] = str(delta_type)
@@ -83,43 +76,37 @@ def partition_types_of(table: TableInfo, options: ConversionOptions) -> dict[str
 
 
 @contextmanager
-def examined(
-    spark: SparkSession,
-    table: TableInfo,
-    files: DataFrame,
-    root: Location,
-    partition_types: dict[str, str],
-    options: ConversionOptions,
-) -> Iterator[Examined]:
+def preflight(context: TableContext, files: DataFrame, partition_types: dict[str, str]) -> Iterator[PreparedTable]:
     """Describe the files and resolve the schema. The files are kept in Spark while the block runs.
 
     :param files: a DataFrame in FILES_SCHEMA.
+    :raises HiveToDeltaError: a file cannot be part of the table, or :func:`prepare_table` raises.
     """
-    declared = declared_schema(table)
-    with describe_files(spark, files, root, partition_types, options) as described:
-        yield examine(table, declared, described, partition_types, options)
+    declared = declare_schema(context.table)
+    with describe_files(context.spark, files, context.root, partition_types, context.options) as described:
+        yield prepare_table(context, declared, described, partition_types)
 
 
-def examine(
-    table: TableInfo,
+def prepare_table(
+    context: TableContext,
     declared: Mapping[str, Any] | None,
     described: DescribedFiles,
     partition_types: dict[str, str],
-    options: ConversionOptions,
-) -> Examined:
-    """The Delta table that the described files would be.
+) -> PreparedTable:
+    """Make the Delta table of the described files, without writing anything.
 
-    :param declared: the table's :func:`declared_schema`.
-    :raises SchemaError: the catalog and the files do not fit together; :func:`schema_conflicts` tells all of it.
+    :param declared: the columns by the catalog, of :func:`declare_schema`.
+    :raises SchemaError: the catalog and the files do not fit together; :func:`find_schema_conflicts` finds all of it.
     """
+    table, options = context.table, context.options
     if options.refuse_empty and not described.file_count:
         raise MissingError(
             f"{table.qualified_name} has no data file at {redacted(table.location)}, and refuse_empty is set. Correct "
             "its location, or pass ConversionOptions(refuse_empty=False) if it is an empty table"
         )
-    schema = resolved(described.evidence, declared, partition_types, options)
+    schema = resolve_schema(described.evidence, declared, partition_types, options)
     configuration = _configuration(schema, options)
-    return Examined(
+    return PreparedTable(
         files=described,
         schema=schema,
         configuration=configuration,
@@ -127,12 +114,12 @@ def examine(
         metadata=log_actions.metadata_action(
             schema.schema, list(partition_types), configuration=configuration, description=table.comment
         ),
-        notes=[*table_notes(table), *schema.notes, *_notes(table, described, partition_types, options)],
+        notes=[*note_managed_table(table), *schema.notes, *_notes(table, described, partition_types, options)],
     )
 
 
-def table_notes(table: TableInfo) -> list[str]:
-    """What the owner of a table should know before it becomes a Delta table, whatever its files are."""
+def note_managed_table(table: TableInfo) -> list[str]:
+    """A note for the owner of a managed table, whose files are deleted with it; none for an external one."""
     if not table.is_managed:
         return []
     how = (
@@ -146,13 +133,16 @@ def table_notes(table: TableInfo) -> list[str]:
     ]
 
 
-def schema_conflicts(
+def find_schema_conflicts(
     declared: Mapping[str, Any] | None,
     evidence: Evidence | None,
     partition_types: Mapping[str, str],
     options: ConversionOptions,
 ) -> list[str]:
-    """The first conflict of every column, where :func:`examine` raises for one. Empty when each fits by itself."""
+    """The first conflict of every column, where :func:`prepare_table` raises for one of them.
+
+    Empty when each column fits by itself.
+    """
     conflicts = []
     partition_keys = {name.lower() for name in partition_types}
     catalog = None if declared is None else {column["name"].lower(): column for column in declared["fields"]}
@@ -161,13 +151,13 @@ def schema_conflicts(
             continue
         column = None if catalog is None else struct_of([catalog[key]])
         try:
-            resolved(Evidence(fields={key: seen}), column, {}, options)
+            resolve_schema(Evidence(fields={key: seen}), column, {}, options)
         except SchemaError as error:
             conflicts.append(str(error))
     return conflicts
 
 
-def declared_schema(table: TableInfo) -> dict[str, Any] | None:
+def declare_schema(table: TableInfo) -> dict[str, Any] | None:
     """The catalog's columns, partition columns among them, which have comments and lengths too."""
     if table.columns is None:
         return None
@@ -182,13 +172,13 @@ def declared_schema(table: TableInfo) -> dict[str, Any] | None:
     return build_delta_schema_from_glue([*table.columns, *partitions])
 
 
-def resolved(
+def resolve_schema(
     evidence: Evidence | None,
     declared: Mapping[str, Any] | None,
     partition_types: Mapping[str, str],
     options: ConversionOptions,
 ) -> TableSchema:
-    """The one schema for the catalog and all files, by what the options allow: see :func:`resolve`."""
+    """Resolve the one schema for the catalog and all files, by what the options allow (:func:`build_table_schema`)."""
     return build_table_schema(
         evidence,
         declared,

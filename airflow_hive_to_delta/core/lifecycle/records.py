@@ -2,7 +2,7 @@
 
 - ``source.json``: the Hive table that was converted, as its catalog described it.
 - ``registrations/``: each name that the Delta table was registered under.
-- ``definition-0.json``, ``definition-1.json`` …: the Hive definitions in Glue that cut-overs replaced, word for word. A
+- ``definition-0.json``, ``definition-1.json`` …: the Hive definitions in Glue that cut-overs replaced, unchanged. A
   rollback restores the last one, which is what the last cut-over replaced.
 - ``rollback.json``: that a rollback has begun, and where it moves the log; ``rollback-….jsonl``: files that it moves.
 - ``columns/``, ``settled/``: columns that syncs have taken over; conflicts that people have decided about.

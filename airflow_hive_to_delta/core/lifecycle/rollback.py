@@ -6,7 +6,7 @@
 The plan is whole before anything is done, and kept beside the log (:mod:`rollback_plan`). From then on every other
 function refuses the table, and each step can be repeated: a crash between any two of them is mended by the same call.
 A name that was cut over gets its Hive definition back only when Hive would read its own files and no others; until then
-it fails rather than lies.
+queries by that name fail.
 
 A call that was held up, while another finished the rollback and the table was converted again, must not touch the new
 table: before each step a call looks whether ``rollback.json`` is still its own, and entry 0 the one that it was made
@@ -37,15 +37,15 @@ from airflow_hive_to_delta.core.delta.log_files import (
 )
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView, view_of
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
-from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_names, restore_definitions
+from airflow_hive_to_delta.core.lifecycle.cut_over import find_cut_over_names, restore_definitions
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.lifecycle.rollback_plan import (
-    Plan,
-    first_txn_id_of,
-    kept_plan,
-    listed_files,
-    make_plan,
-    written_since,
+    RollbackPlan,
+    find_later_versions,
+    make_rollback_plan,
+    read_files_to_move,
+    read_first_txn_id,
+    read_plan,
 )
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
@@ -79,14 +79,14 @@ def rollback_table(
     if view.travels:
         raise PermanentError(f"{view.path} with a version or a time is no table to roll back; give it without")
     records = Records(view.storage, view.root)
-    plan = _begun(records)
+    plan = _resume_plan(records)
     if plan is None:
         if not log_state(records.storage, records.root).exists:
             if records.storage.list_names(records.root.child(ROLLED_BACK)):
                 _remove_empty_folders(records.storage, log_folder(records.root))  # an earlier call came as far as that
-            return _result(records, table, started, status="not_delta")
-        plan = make_plan(spark, records, frozenset(lose_versions), options)
-    return _result(records, table, started, **_carry_out(spark, records, plan, options))
+            return _make_result(records, table, started, status="not_delta")
+        plan = make_rollback_plan(spark, records, frozenset(lose_versions), options)
+    return _make_result(records, table, started, **_carry_out(spark, records, plan, options))
 
 
 _WORKERS = 16
@@ -94,7 +94,7 @@ _WORKERS = 16
 _FILES_AT_ONCE = 1_000
 
 
-def _result(
+def _make_result(
     records: Records, table: DeltaTableView | TableInfo | str, started: float, source_table: str = "", **found: Any
 ) -> RollbackResult:
     given = table.qualified_name if isinstance(table, TableInfo) else ""
@@ -108,12 +108,15 @@ def _result(
     )
 
 
-def _begun(records: Records) -> Plan | None:
-    """The plan of a rollback that did not finish, unless the table has been written to since, and is still whole."""
-    plan = kept_plan(records)
+def _resume_plan(records: Records) -> RollbackPlan | None:
+    """The plan of a rollback that did not finish.
+
+    None when there is none, or when the table was written to since and nothing was moved yet.
+    """
+    plan = read_plan(records)
     if plan is None:
         return None
-    changed = written_since(records, plan) or _is_another_table(records, plan)
+    changed = find_later_versions(records, plan) or _is_another_table(records, plan)
     if changed and not records.storage.list_names(plan.log):
         # Nothing was moved yet: what was written since is looked at as everything else is, before a new beginning.
         records.storage.delete(records.folder.child(ROLLBACK))
@@ -124,9 +127,9 @@ def _begun(records: Records) -> Plan | None:
 # --- whether to go on --------------------------------------------------------------------------------------------
 
 
-def _check_in_charge(records: Records, plan: Plan) -> None:
+def _check_in_charge(records: Records, plan: RollbackPlan) -> None:
     """Raise when another call has ended this rollback since, or has begun anew."""
-    found = kept_plan(records)
+    found = read_plan(records)
     if found is None or found.folder != plan.folder:
         raise PermanentError(
             f"Another call has {'finished' if found is None else 'begun anew'} the rollback of {records.root} while "
@@ -134,7 +137,7 @@ def _check_in_charge(records: Records, plan: Plan) -> None:
         )
 
 
-def _check_untouched(records: Records, plan: Plan) -> None:
+def _check_untouched(records: Records, plan: RollbackPlan) -> None:
     """Raise when the log is not what the plan was made for: others have written, or it is of a later conversion."""
     _check_in_charge(records, plan)
     moved = records.storage.list_names(plan.log)
@@ -146,23 +149,23 @@ def _check_untouched(records: Records, plan: Plan) -> None:
                 f"{records.root} was rolled back by another call and converted again while this one was held up, which "
                 "has done nothing. Look whether the table is to be rolled back at all now"
             )
-        raise _new_entries(records, log_files([f"{0:020d}.json"]))
-    if newer := written_since(records, plan):
+        raise _new_entries_error(records, log_files([f"{0:020d}.json"]))
+    if newer := find_later_versions(records, plan):
         if moved:
-            raise _new_entries(records, log_files(f"{version:020d}.json" for version in newer))
+            raise _new_entries_error(records, log_files(f"{version:020d}.json" for version in newer))
         raise TransientError(
             f"Version {newer[0]} of {records.root} was written while it was being rolled back. Stop its writers, and "
             "call rollback_table again"
         )
 
 
-def _is_another_table(records: Records, plan: Plan) -> bool:
+def _is_another_table(records: Records, plan: RollbackPlan) -> bool:
     """Whether entry 0 is there, and not the one that the plan was made for."""
-    found = first_txn_id_of(records)
+    found = read_first_txn_id(records)
     return found is not None and found != plan.first_txn_id
 
 
-def _new_entries(records: Records, files: LogFiles) -> PermanentError:
+def _new_entries_error(records: Records, files: LogFiles) -> PermanentError:
     return PermanentError(
         f"{', '.join(files.names)} of {log_folder(records.root)} was written while the table was being rolled back. "
         f"Stop the writers of the table, {removal_of(records.storage, records.root, files)}, and call rollback_table "
@@ -173,12 +176,12 @@ def _new_entries(records: Records, files: LogFiles) -> PermanentError:
 # --- the steps ---------------------------------------------------------------------------------------------------
 
 
-def _carry_out(spark: SparkSession, records: Records, plan: Plan, options: ConversionOptions) -> dict[str, Any]:
-    """Every step of a plan, whether or not an earlier call has done it already."""
+def _carry_out(spark: SparkSession, records: Records, plan: RollbackPlan, options: ConversionOptions) -> dict[str, Any]:
+    """Carry out every step of a plan, whether or not an earlier call has done it. Returns fields of the result."""
     _check_records(records, plan)
     source = records.source()
     dropped = []
-    cut_over = cut_over_names(records)
+    cut_over = find_cut_over_names(records)
     for target, region in records.registrations():
         _check_untouched(records, plan)  # before a name goes, too
         # Of a name that was cut over the Hive definition comes back; dropping it would lose its partitions.
@@ -201,19 +204,19 @@ def _carry_out(spark: SparkSession, records: Records, plan: Plan, options: Conve
     }
 
 
-def _check_records(records: Records, plan: Plan) -> None:
+def _check_records(records: Records, plan: RollbackPlan) -> None:
     """Read everything that the steps go by once before the first of them: a record may have been changed."""
     records.registrations()
     records.definitions()
     try:
-        for _ in listed_files(records, plan):
+        for _ in read_files_to_move(records, plan):
             pass
     except MissingError:
         # An earlier call had moved all the files, and this list of them after that.
         records.storage.size(_moved_list(records, plan))
 
 
-def _move_log(records: Records, plan: Plan) -> None:
+def _move_log(records: Records, plan: RollbackPlan) -> None:
     """Move the log so that a reader sees an older version or none, and never a newer one that is not whole."""
     storage, log = records.storage, log_folder(records.root)
     _check_untouched(records, plan)
@@ -229,7 +232,9 @@ def _move_log(records: Records, plan: Plan) -> None:
     # Pointers first, then what they point to: checkpoints before their sidecars, and entries from the last one on.
     others = sorted(here.keys() - entries - {"_last_checkpoint"}, reverse=True)
     folders = [name for name in storage.list_names(log) if name.endswith("/") and name != _records_name(records)]
-    below = [f"{folder}{name}" for folder in sorted(folders) for name in _names_below(storage, _under(log, folder))]
+    below = [
+        f"{folder}{name}" for folder in sorted(folders) for name in _list_names_below(storage, _under(log, folder))
+    ]
     first = ["_last_checkpoint"] if "_last_checkpoint" in here else []
     for name in [*first, *others, *below, *sorted(entries, reverse=True)]:
         _check_in_charge(records, plan)
@@ -243,19 +248,19 @@ def _is_other_entry(storage: Storage, one: Location, other: Location) -> bool:
     return commit_info_of(storage, one) != commit_info_of(storage, other)
 
 
-def _move_files(records: Records, plan: Plan) -> int:
+def _move_files(records: Records, plan: RollbackPlan) -> int:
     """Move what Delta wrote out of Hive's sight, each file to the same place beside the log that was moved."""
 
     def move(relative: str) -> bool:
         try:
             records.storage.move(_under(records.root, relative), _under(plan.folder, relative))
         except MissingError:
-            return False  # Delta has deleted it: nobody can read it
+            return False  # Delta has deleted it, so Hive cannot read it
         return True
 
     moved = 0
     try:
-        files = listed_files(records, plan)
+        files = read_files_to_move(records, plan)
         with ThreadPoolExecutor(_WORKERS) as pool:
             while some := list(islice(files, _FILES_AT_ONCE)):
                 _check_in_charge(records, plan)
@@ -266,27 +271,27 @@ def _move_files(records: Records, plan: Plan) -> int:
     return moved
 
 
-def _move_records(records: Records, plan: Plan) -> None:
+def _move_records(records: Records, plan: RollbackPlan) -> None:
     """Move the records, and that of the rollback only when nothing was written meanwhile: then it has ended."""
     storage, log = records.storage, log_folder(records.root)
-    for name in _names_below(storage, records.folder):
+    for name in _list_names_below(storage, records.folder):
         if name != ROLLBACK:
             _check_in_charge(records, plan)
             storage.move(_under(records.folder, name), _moved_record(records, plan, name))
     _check_in_charge(records, plan)
     if (left := log_files(storage.list_names(log))).names:
-        raise _new_entries(records, left)
+        raise _new_entries_error(records, left)
     storage.move(records.folder.child(ROLLBACK), _moved_record(records, plan, ROLLBACK))
     _remove_empty_folders(storage, log)
     # A writer that looked before the rollback began, and was held up until now.
     refuse_broken(storage, records.root, log_files(storage.list_names(log)))
 
 
-def _moved_list(records: Records, plan: Plan) -> Location:
+def _moved_list(records: Records, plan: RollbackPlan) -> Location:
     return _moved_record(records, plan, str(plan.files))
 
 
-def _moved_record(records: Records, plan: Plan, name: str) -> Location:
+def _moved_record(records: Records, plan: RollbackPlan, name: str) -> Location:
     return _under(plan.log, f"{_records_name(records)}{name}")
 
 
@@ -294,12 +299,12 @@ def _records_name(records: Records) -> str:
     return f"{log_folder(records.root).relative(records.folder)}/"
 
 
-def _names_below(storage: Storage, folder: Location) -> list[str]:
+def _list_names_below(storage: Storage, folder: Location) -> list[str]:
     """The paths of all files in a folder and in those below it, from that folder."""
     found = []
     for name in sorted(storage.list_names(folder)):
         if name.endswith("/"):
-            found += [f"{name}{below}" for below in _names_below(storage, _under(folder, name))]
+            found += [f"{name}{below}" for below in _list_names_below(storage, _under(folder, name))]
         else:
             found.append(name)
     return found

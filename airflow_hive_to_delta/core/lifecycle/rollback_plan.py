@@ -27,7 +27,7 @@ from airflow_hive_to_delta.core.delta.log_files import (
 )
 from airflow_hive_to_delta.core.delta.snapshot import Commit, Snapshot, snapshot_of
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
-from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
+from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a rollback does."""
+class RollbackPlan:
+    """What a rollback does: what is lost, what is moved, and where to."""
 
     #: A folder for the log, and beside it what Delta wrote.
     folder: Location
@@ -68,14 +68,16 @@ class Plan:
         }
 
 
-def make_plan(spark: SparkSession, records: Records, accepted: frozenset[int], options: ConversionOptions) -> Plan:
-    """Look at a table, and keep the plan of its rollback.
+def make_rollback_plan(
+    spark: SparkSession, records: Records, accepted: frozenset[int], options: ConversionOptions
+) -> RollbackPlan:
+    """Make the plan of a rollback, and keep it beside the log.
 
     :param accepted: the versions of other writers that may be lost.
     :raises PermanentError: the table cannot be rolled back, or other versions than those would be lost.
     """
     # First of all: if another table takes the place of this one from here on, the plan is seen not to be of that one.
-    first_txn_id = first_txn_id_of(records)
+    first_txn_id = read_first_txn_id(records)
     snapshot = snapshot_of(spark, records.storage, records.root)
     if not records.is_ours(snapshot):
         raise PermanentError(
@@ -85,29 +87,29 @@ def make_plan(spark: SparkSession, records: Records, accepted: frozenset[int], o
     foreign = [commit for commit in snapshot.history[::-1] if not commit.ours]
     gone = [version for version in range(snapshot.version) if version not in snapshot.segment.times]
     versions = sorted({*gone, *(commit.version for commit in foreign)})
-    missing = _missing_files(spark, snapshot, options) if versions else 0
+    missing = _count_missing_files(spark, snapshot, options) if versions else 0
     lost = f"{missing} files that Hive reads were removed by Delta and are deleted: no rollback brings them back"
     if accepted != set(versions):
-        raise PermanentError(_word_needed(records.root, versions, gone, foreign, accepted, lost if missing else ""))
+        raise PermanentError(_describe_losses(records.root, versions, gone, foreign, accepted, lost if missing else ""))
     notes = [lost] if missing else []
     moment = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%SZ")
     name = f"{moment}-{uuid.uuid4().hex[:8]}"
-    files = _keep_files(records, _list_name(name), _files_of_delta(snapshot, notes)) if versions else None
+    files = _keep_file_list(records, _list_name(name), _find_files_of_delta(snapshot, notes)) if versions else None
     folder = records.root.child(ROLLED_BACK).child(name)
-    plan = Plan(folder, snapshot.version, first_txn_id, versions, files, notes)
+    plan = RollbackPlan(folder, snapshot.version, first_txn_id, versions, files, notes)
     if not records.keep(ROLLBACK, plan.to_record()):
         raise TransientError(f"Another rollback of {records.root} began at the same moment. Try again")
     return plan
 
 
-def kept_plan(records: Records) -> Plan | None:
+def read_plan(records: Records) -> RollbackPlan | None:
     """The plan that is kept beside a log; None when no rollback is under way."""
     found = records.read(ROLLBACK)
-    return None if found is None else _plan_of(records, found)
+    return None if found is None else _parse_plan(records, found)
 
 
-def first_txn_id_of(records: Records) -> str | None:
-    """What tells this table from one that was converted again at the same place; None when entry 0 is not there."""
+def read_first_txn_id(records: Records) -> str | None:
+    """Read the ``txnId`` of entry 0, which a table that was converted again does not share; None without that entry."""
     try:
         found = commit_info_of(records.storage, commit_path(records.root, 0)).get("txnId")
     except MissingError:
@@ -115,13 +117,13 @@ def first_txn_id_of(records: Records) -> str | None:
     return None if found is None else str(found)
 
 
-def written_since(records: Records, plan: Plan) -> list[int]:
-    """The versions in the log that are later than the plan's."""
+def find_later_versions(records: Records, plan: RollbackPlan) -> list[int]:
+    """Find the versions in the log that are later than the plan's."""
     names = records.storage.list_names(log_folder(records.root))
     return sorted(version for version in log_files(names).commits if version > plan.version)
 
 
-def listed_files(records: Records, plan: Plan) -> Iterator[str]:
+def read_files_to_move(records: Records, plan: RollbackPlan) -> Iterator[str]:
     """The paths, from the table's root, of the files that are to be moved aside.
 
     :raises MissingError: the list is not there: an earlier call has moved it.
@@ -154,8 +156,11 @@ def _is_path_of_data(relative: Any) -> bool:
     return not is_hidden(relative)
 
 
-def _plan_of(records: Records, found: dict[str, Any]) -> Plan:
-    """The plan in a record, unless the record says what no plan of this table can say."""
+def _parse_plan(records: Records, found: dict[str, Any]) -> RollbackPlan:
+    """Parse the plan in a record.
+
+    :raises PermanentError: the record cannot be of a plan for this table.
+    """
     try:
         given = parse_location(found.get("moved_to", ""))
     except PermanentError as error:
@@ -174,26 +179,30 @@ def _plan_of(records: Records, found: dict[str, Any]) -> Plan:
     for field, right in checks.items():
         if not right:
             raise records.changed(ROLLBACK, f"{field} is {found.get(field)!r}")
-    return Plan(folder, found["version"], first, found["lost_versions"], found["files"], found["notes"])
+    return RollbackPlan(folder, found["version"], first, found["lost_versions"], found["files"], found["notes"])
 
 
 def _is_version(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _missing_files(spark: SparkSession, snapshot: Snapshot, options: ConversionOptions) -> int:
-    """How many files of Hive are not there any more. Only one that Delta has removed can have been deleted by it."""
+def _count_missing_files(spark: SparkSession, snapshot: Snapshot, options: ConversionOptions) -> int:
+    """Count the files of Hive that are deleted. Only those that Delta has removed from its log are looked for."""
     removed = (
-        ledger_of(snapshot).files().where("hive").join(snapshot.files.select("key"), "key", "left_anti").orderBy("key")
+        read_ledger(snapshot)
+        .files()
+        .where("hive")
+        .join(snapshot.files.select("key"), "key", "left_anti")
+        .orderBy("key")
     )
     with spark_call(f"Looking for the files of Hive that were removed from {snapshot.root}"):
         files = ((parse_location(row.key), None) for row in removed.select("key").toLocalIterator())
         return sum(found is None for _, _, found in look_up_files(files, spark, options))
 
 
-def _files_of_delta(snapshot: Snapshot, notes: list[str]) -> Iterator[Location]:
-    """What Delta wrote where Hive would read it: its data files, and the deletion vectors beside them."""
-    ledger = ledger_of(snapshot)
+def _find_files_of_delta(snapshot: Snapshot, notes: list[str]) -> Iterator[Location]:
+    """Find the files that Delta wrote where Hive would read them: data files, and deletion vectors beside them."""
+    ledger = read_ledger(snapshot)
     known = ledger.files()
     if ledger.forgotten:
         said = snapshot.files.select("key").union(snapshot.removed.select("key"))
@@ -201,9 +210,9 @@ def _files_of_delta(snapshot: Snapshot, notes: list[str]) -> Iterator[Location]:
             unknown = said.join(known, "key", "left_anti").distinct().count()
         if unknown:
             raise PermanentError(
-                f"The entries {_as_list(ledger.forgotten)} of {snapshot.root} are gone from its log, and of {unknown} "
-                "files nobody knows any more whether Hive wrote them or Delta. Nothing was changed. Move the log aside "
-                "by hand, and sort the files"
+                f"The entries {_format_versions(ledger.forgotten)} of {snapshot.root} are gone from its log, and of "
+                f"{unknown} files nobody knows any more whether Hive wrote them or Delta. Nothing was changed. "
+                "Move the log aside by hand, and sort the files"
             )
     with spark_call(f"Looking for the files that Delta wrote in {snapshot.root}"):
         written = known.where("hive IS NULL AND delta").select("key")
@@ -218,7 +227,7 @@ def _files_of_delta(snapshot: Snapshot, notes: list[str]) -> Iterator[Location]:
         notes.append(f"{outside} files that other writers added lie outside {snapshot.root}, and were left there")
 
 
-def _keep_files(records: Records, name: str, files: Iterable[Location]) -> str | None:
+def _keep_file_list(records: Records, name: str, files: Iterable[Location]) -> str | None:
     with tempfile.TemporaryFile() as kept:
         for file in files:
             kept.write(json.dumps(records.root.relative(file)).encode() + b"\n")
@@ -228,7 +237,7 @@ def _keep_files(records: Records, name: str, files: Iterable[Location]) -> str |
     return name
 
 
-def _word_needed(
+def _describe_losses(
     root: Location,
     versions: Sequence[int],
     gone: Sequence[int],
@@ -241,7 +250,7 @@ def _word_needed(
             f"lose_versions is {sorted(accepted)}, but every version of {root} was made by this package. Nothing was "
             "changed; call it without lose_versions"
         )
-    found = [f"the entries {_as_list(gone)} are gone from the log, whoever made them"] if gone else []
+    found = [f"the entries {_format_versions(gone)} are gone from the log, whoever made them"] if gone else []
     found += [
         f"version {commit.version}: {commit.operation} at "
         f"{dt.datetime.fromtimestamp(commit.timestamp / 1000, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -251,12 +260,12 @@ def _word_needed(
     return (
         f"Other writers than this package have written to {root}, and a rollback loses what they wrote: "
         f"{'; '.join(found)}{given}. {f'And {lost}. ' if lost else ''}Nothing was changed. If all of this may be lost, "
-        f"pass lose_versions={_as_list(versions)}"
+        f"pass lose_versions={_format_versions(versions)}"
     )
 
 
-def _as_list(versions: Sequence[int]) -> str:
-    """As Python takes it, with ranges where they are shorter."""
+def _format_versions(versions: Sequence[int]) -> str:
+    """Versions as a list in Python, with ranges where they are shorter: ``[1, *range(3, 12)]``."""
     words: list[str] = []
     start = 0
     for end in range(1, len(versions) + 1):

@@ -21,8 +21,9 @@ from airflow_hive_to_delta.core.errors import (
     VerificationError,
 )
 from airflow_hive_to_delta.core.lifecycle.comparison import Comparison
-from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
-from airflow_hive_to_delta.core.lifecycle.preflight import checked_root, examined, partition_types_of
+from airflow_hive_to_delta.core.lifecycle.context import TableContext
+from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
+from airflow_hive_to_delta.core.lifecycle.preflight import parse_partition_types, preflight
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
 from airflow_hive_to_delta.core.models import TableInfo
@@ -61,7 +62,8 @@ def verify_table(
     options = options or ConversionOptions()
     if level not in ("counts", "full"):
         raise PermanentError(f"level is {level!r}, expected counts or full")
-    root = checked_root(table, options)
+    context = TableContext.open(spark, table, options)
+    root = context.root
     if table.format == "delta":
         raise UnsupportedTableError(
             f"{table.qualified_name} is a Delta table in its catalog, so there is no original to compare it with"
@@ -71,19 +73,20 @@ def verify_table(
     if view.root != root:  # the location ends like a version, and the folder of that name has no log
         raise MissingError(f"{root} holds no Delta log. Convert the table first")
     latest = view.snapshot if asked is None else snapshot_of(spark, view.storage, root)
-    if version == "ours" and (own := _last_of_ours(table, latest, level)) != latest.version:
+    if version == "ours" and (own := _find_last_version_of_ours(table, latest, level)) != latest.version:
         view = DeltaTableView.for_path(spark, table.location, version=own, options=options)
     found_version = view.version
     # Of the footers only the rows and the columns are needed.
-    read_by = options if options.stats == "scan" else replace(options, stats="none")
+    if options.stats != "scan":
+        context = replace(context, options=replace(options, stats="none"))
     files = files_as_df(spark, listing, table, options)
     written_by_others = not all(commit.ours for commit in latest.history)
     if written_by_others:
-        files = _of_hive(files, latest)
-    with examined(spark, table, files, root, partition_types_of(table, options), read_by) as original:
+        files = _without_files_of_delta(files, latest)
+    with preflight(context, files, parse_partition_types(context)) as original:
         # Spark would read what others have written into the table's folders as a part of it.
         through_catalog = table.source == "spark" and not written_by_others
-        comparison = Comparison(spark, table, view, original, through_catalog, read_by)
+        comparison = Comparison(context, view, original, through_catalog)
         result = VerifyResult(
             source_table=table.qualified_name,
             location=str(root),
@@ -96,11 +99,11 @@ def verify_table(
         _keep_verified(Records(view.storage, root), latest, result)
     result.duration_seconds = round(time.monotonic() - started, 3)
     if result.mismatch_count:
-        raise VerificationError(_message(table, view, result), result)
+        raise VerificationError(_describe_mismatches(table, view, result), result)
     return result
 
 
-def _last_of_ours(table: TableInfo, latest: Snapshot, level: VerifyLevel) -> int:
+def _find_last_version_of_ours(table: TableInfo, latest: Snapshot, level: VerifyLevel) -> int:
     """The latest version before anybody else wrote to the table."""
     others = [commit for commit in latest.history if not commit.ours]
     if not others:
@@ -126,13 +129,13 @@ def _keep_verified(records: Records, latest: Snapshot, result: VerifyResult) -> 
         result.notes.append(f"That it was verified could not be kept beside its log: {error}")
 
 
-def _of_hive(files: DataFrame, latest: Snapshot) -> DataFrame:
-    """Listed files without those that Delta wrote: they may lie in the same folders."""
-    deltas = ledger_of(latest).files().where("delta AND hive IS NULL").select("key")
+def _without_files_of_delta(files: DataFrame, latest: Snapshot) -> DataFrame:
+    """The listed files, less those that Delta wrote, which may lie in the same folders."""
+    deltas = read_ledger(latest).files().where("delta AND hive IS NULL").select("key")
     return files.withColumn("key", canonical_uri_column("path")).join(deltas, "key", "left_anti").drop("key")
 
 
-def _message(table: TableInfo, view: DeltaTableView, result: VerifyResult) -> str:
+def _describe_mismatches(table: TableInfo, view: DeltaTableView, result: VerifyResult) -> str:
     shown = [
         f"{found['partition'] or 'the table'}: {found['what']}: original {found['original']}, delta {found['delta']}"
         for found in result.mismatches[:_IN_MESSAGE]
@@ -140,11 +143,11 @@ def _message(table: TableInfo, view: DeltaTableView, result: VerifyResult) -> st
     more = result.mismatch_count - len(shown)
     return (
         f"{table.qualified_name}: version {result.version} of the Delta table at {view.root} is not its original: "
-        f"{'; '.join(shown)}{f'; and {more} more differences' if more else ''}. {_advice(view)}"
+        f"{'; '.join(shown)}{f'; and {more} more differences' if more else ''}. {_advise(view)}"
     )
 
 
-def _advice(view: DeltaTableView) -> str:
+def _advise(view: DeltaTableView) -> str:
     others = sorted((commit for commit in view.history if not commit.ours), key=lambda commit: commit.version)
     if not others:
         return (

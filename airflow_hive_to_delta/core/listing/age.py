@@ -22,7 +22,7 @@ from airflow_hive_to_delta.core.listing.base import DatedListing, Listing, MadeL
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.delta.snapshot import Commit, Snapshot
     from airflow_hive_to_delta.core.models import TableInfo
-    from airflow_hive_to_delta.core.results import OutputMode
+    from airflow_hive_to_delta.core.options import OutputMode
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import PermanentError
-from airflow_hive_to_delta.core.lifecycle.ledger import Ledger, ledger_of
+from airflow_hive_to_delta.core.lifecycle.ledger import Ledger, read_ledger
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from tests.core.lifecycle.test_sync import Folder, original
 from tests.core.lifecycle.test_sync import converted as converted
@@ -25,7 +25,7 @@ OTHER_ENTRIES = {
 
 
 def ledger(hive: Folder) -> Ledger:
-    return ledger_of(DeltaTableView.for_path(hive.spark, str(hive.root)).snapshot)
+    return read_ledger(DeltaTableView.for_path(hive.spark, str(hive.root)).snapshot)
 
 
 def records(hive: Folder) -> list[Path]:

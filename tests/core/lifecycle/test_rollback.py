@@ -21,7 +21,7 @@ from airflow_hive_to_delta.core.delta.log import generate_delta_log, write_delta
 from airflow_hive_to_delta.core.delta.snapshot import snapshot_of
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
-from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
+from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.lifecycle.rollback import ROLLED_BACK, rollback_table
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
@@ -297,7 +297,7 @@ def test_entries_that_are_gone_count_as_writes_of_others(spark: SparkSession, tm
         rollback_table(spark, str(tmp_path), lose_versions=range(3))
     for path, text in kept.items():
         path.write_bytes(text)
-    ledger_of(snapshot_of(spark, LocalStorage(), root)).keep()
+    read_ledger(snapshot_of(spark, LocalStorage(), root)).keep()
     for version in (0, 1):
         (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
     assert rollback_table(spark, str(tmp_path), lose_versions=range(3)).files_moved_aside == 2

@@ -27,7 +27,7 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.lifecycle.convert import convert
 from airflow_hive_to_delta.core.lifecycle.cut_over import GlueName
-from airflow_hive_to_delta.core.lifecycle.ledger import ledger_of
+from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.listing.base import MadeListing, files_as_df
 from airflow_hive_to_delta.core.results import SyncResult
@@ -716,7 +716,7 @@ def test_many_parts_of_the_ledger_are_written_together(converted: Folder, monkey
         converted.write("5", f"00000{number}_0", [number])
         assert converted.sync().num_added_files == 1
     view = DeltaTableView.for_path(converted.spark, str(converted.root))
-    found = ledger_of(view.snapshot)
+    found = read_ledger(view.snapshot)
     assert [(part.first, part.last) for part in found.parts] == [(0, 3)]
     assert found.files().count() == 5
     assert converted.sync().status == "unchanged"

@@ -23,7 +23,7 @@ from airflow_hive_to_delta.core.errors import (
     MissingError,
     PermanentError,
 )
-from airflow_hive_to_delta.core.lifecycle import vacuum
+from airflow_hive_to_delta.core.lifecycle import orphans
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
@@ -545,14 +545,14 @@ def test_a_file_that_is_brought_back_before_it_is_deleted_stays(lake: Lake, monk
     table = Table(lake, "a", "b")
     table.drop_partition()
     table.remove(table.uri("a"), table.uri("b"))
-    look = vacuum.look_up_files
+    look = orphans.look_up_files
 
     def look_and_restore(*arguments: Any) -> Iterator[Any]:
         yield from look(*arguments)
         if table.versions == 1:
             table.commit(added(table.uri("a")))
 
-    monkeypatch.setattr(vacuum, "look_up_files", look_and_restore)
+    monkeypatch.setattr(orphans, "look_up_files", look_and_restore)
     result = table.vacuum(dry_run=False)
     assert (result.orphaned_files, result.deleted_files) == ([table.uri("b")], [table.uri("b")])
     assert f"{table.other}/a" in table.there()

@@ -28,7 +28,7 @@ from airflow_hive_to_delta import (
 )
 from airflow_hive_to_delta.core.errors import MissingError, UnsupportedTableError, VerificationError
 from airflow_hive_to_delta.core.lifecycle import comparison
-from airflow_hive_to_delta.core.lifecycle.checksums import checksums
+from airflow_hive_to_delta.core.lifecycle.checksums import compute_checksums
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.results import VerifyResult
@@ -492,5 +492,5 @@ def test_a_checksum_is_the_same_for_values_that_are_equal(spark: SparkSession, k
 
 def checksum(spark: SparkSession, kind: str, *values: str) -> list[Any]:
     rows = " UNION ALL ".join(f"SELECT CAST({value} AS {kind}) AS `a.b`" for value in values)
-    (row,) = checksums(spark.sql(rows), F.lit("all"), ["a.b"]).collect()
+    (row,) = compute_checksums(spark.sql(rows), F.lit("all"), ["a.b"]).collect()
     return list(row)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.lifecycle.ledger import Ledger
     from airflow_hive_to_delta.core.options import ConversionOptions
 
-#: What can be said of a file:
+#: The kinds of files:
 #:
 #: - ``new``: Hive has it, and the log has not, nor had it ever; or Hive had dropped it and has it again.
 #: - ``same``: Hive's, and live as it is.
@@ -50,7 +50,7 @@ WHEN h_path IS NOT NULL THEN
 WHEN l_path IS NOT NULL THEN CASE WHEN hive THEN 'gone' ELSE 'delta' END
 ELSE CASE WHEN hive THEN 'taken' ELSE 'past' END END
 """
-# A storage may tell a time to the second only, or not at all.
+# A storage may know a time to the second only, or not at all.
 _SAME_TIME = """
 (h_time IS NULL OR {time} IS NULL OR {time} = 0 OR h_time = {time}
  OR ((h_time % 1000 = 0 OR {time} % 1000 = 0) AND h_time div 1000 = {time} div 1000))
@@ -72,7 +72,7 @@ class WaitingPartitions:
 
 @dataclass(frozen=True)
 class Differences:
-    """Every file that Hive or the log knows, with what is to be said of it."""
+    """Every file that Hive or the log knows, with its kind."""
 
     #: ``key``, ``kind``, ``partition``; of Hive's file ``h_path``, ``h_size``, ``h_time``; of the log's ``l_path``,
     #: ``l_values``, ``l_size``, ``l_vector``.
@@ -112,7 +112,7 @@ class Differences:
         return WaitingPartitions(partitions.count(), names)
 
     def count_without_time(self) -> int:
-        """Files that Hive has written, of which nobody knows when."""
+        """Count the files that Hive has written, and whose time the listing does not know."""
         return self.of(("new", "replaced", "conflict")).where("h_path IS NOT NULL AND h_time IS NULL").count()
 
     def vanished(self) -> list[str]:
@@ -139,7 +139,7 @@ class Differences:
 
 
 @contextmanager
-def differences(
+def find_differences(
     snapshot: Snapshot,
     ledger: Ledger,
     files: DataFrame,
@@ -161,7 +161,7 @@ def differences(
         with spark_call(doing):
             _refuse_unplaced(hives, snapshot, ledger)
         hive = hives.select(
-            # Only of files of Delta's own, which may lie in any folder, nobody has found the key.
+            # Only files of Delta's own, which may lie in any folder, have no key by now.
             F.coalesce("key", canonical_uri_column("path")).alias("key"),
             F.col("path").alias("h_path"),
             F.col("size").alias("h_size"),
@@ -189,48 +189,48 @@ def differences(
             f"coalesce({value}, {_value('l_values', name)}, {_value('hive_values', name)}, 'null'))"
             for name, value in values.items()
         )
-        told = joined.selectExpr(
+        classified = joined.selectExpr(
             *("key", "hive", "h_path", "h_size", "h_time", "l_path", "l_values", "l_size", "l_vector"),
             f"{_KIND.format(same_live=same_live, same_seen=same_seen)} AS kind",
             f"concat_ws('/', {partition}) AS partition" if partition else "'the table' AS partition",
         )
-        with persisted(_with_unseen(told)) as frame:
+        with persisted(_with_unseen(classified)) as frame:
             with spark_call(doing):
-                found = _totalled(frame)
+                found = _count_kinds(frame)
                 if found.count("unseen"):
-                    gone = _keys(snapshot, _gone(snapshot, found, options))
-                    found = _totalled(_with_lost(frame, gone))
+                    gone = _keys(snapshot, _find_gone(snapshot, found, options))
+                    found = _count_kinds(_with_lost(frame, gone))
                 if found.count("taken") and found.count("new") and found.count("delta"):
-                    found = _totalled(_with_rewritten(found.frame, snapshot, _keys(snapshot, settled)))
+                    found = _count_kinds(_with_rewritten(found.frame, snapshot, _keys(snapshot, settled)))
                 if quiet_since is not None and found.count(*_CHANGES):
-                    found = _totalled(_with_waiting(found.frame, quiet_since))
+                    found = _count_kinds(_with_waiting(found.frame, quiet_since))
             yield found
 
 
-def _totalled(frame: DataFrame) -> Differences:
+def _count_kinds(frame: DataFrame) -> Differences:
     from pyspark.sql import functions as F  # noqa: N812
 
     rows = frame.groupBy("kind").agg(F.count("*"), F.sum("h_size"), F.count("l_path"), F.sum("l_size")).collect()
     return Differences(frame, {kind: (files, hive or 0, live, log or 0) for kind, files, hive, live, log in rows})
 
 
-def _with_unseen(told: DataFrame) -> DataFrame:
+def _with_unseen(files: DataFrame) -> DataFrame:
     """Mark Delta's live files that the listing has not, though they lie in a folder of Hive, or in one above it."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    own = told.where("h_path IS NOT NULL OR hive IS NOT NULL").select(_folder("key").alias("folder"))
+    own = files.where("h_path IS NOT NULL OR hive IS NOT NULL").select(_folder("key").alias("folder"))
     folders = own.union(own.select(_folder("folder"))).distinct().withColumn("hives", F.lit(True))
     missing = (F.col("kind") == "delta") & F.col("h_path").isNull() & F.col("l_path").isNotNull() & F.col("hives")
     return (
-        told.withColumn("folder", _folder("key"))
+        files.withColumn("folder", _folder("key"))
         .join(folders, "folder", "left")
         .withColumn("kind", F.when(missing, "unseen").otherwise(F.col("kind")))
         .drop("hives", "hive")
     )
 
 
-def _gone(snapshot: Snapshot, found: Differences, options: ConversionOptions) -> Iterator[str]:
-    """Of the files that the listing has not, those that are not there: a listing may be older than the file."""
+def _find_gone(snapshot: Snapshot, found: Differences, options: ConversionOptions) -> Iterator[str]:
+    """The keys of files that are neither in the listing nor on the storage: a listing may be older than a file."""
     rows = found.of(("unseen",)).select("key").orderBy("key").toLocalIterator()
     files = ((parse_location(row.key), row.key) for row in rows)
     return (key for _, key, there in look_up_files(files, snapshot.spark, options) if there is None)
@@ -239,13 +239,13 @@ def _gone(snapshot: Snapshot, found: Differences, options: ConversionOptions) ->
 def _with_lost(frame: DataFrame, gone: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    told = frame.join(gone.withColumn("gone", F.lit(True)), "key", "left")
+    marked = frame.join(gone.withColumn("gone", F.lit(True)), "key", "left")
     kind = F.when(F.col("kind") != "unseen", F.col("kind")).when(F.col("gone"), "lost").otherwise("delta")
-    return told.withColumn("kind", kind).drop("gone")
+    return marked.withColumn("kind", kind).drop("gone")
 
 
 def _with_rewritten(frame: DataFrame, snapshot: Snapshot, settled: DataFrame) -> DataFrame:
-    """Tell new files that may be old rows written anew: Hive took away what Delta had rewritten and still has.
+    """Mark new files as conflicts that may be old rows written anew: Hive took away what Delta rewrote and still has.
 
     Not where Delta's own file lies in the same folder under the root: an overwrite by Hive would have taken that too,
     so it was a VACUUM of Delta's that took the old files away.
@@ -264,18 +264,18 @@ def _with_rewritten(frame: DataFrame, snapshot: Snapshot, settled: DataFrame) ->
     )
     doubtful = vanished.join(deltas.select("partition"), "partition", "left_semi").withColumn("doubtful", F.lit(True))
     doubled = (F.col("kind") == "new") & F.col("doubtful")
-    told = frame.join(doubtful, "partition", "left")
-    return told.withColumn("kind", F.when(doubled, "conflict").otherwise(F.col("kind"))).drop("doubtful")
+    marked = frame.join(doubtful, "partition", "left")
+    return marked.withColumn("kind", F.when(doubled, "conflict").otherwise(F.col("kind"))).drop("doubtful")
 
 
 def _with_waiting(frame: DataFrame, quiet_since: int) -> DataFrame:
-    """Tell what is to wait: every change of a partition in which Hive has a file that is too young."""
+    """Mark what is to wait: every change of a partition in which Hive has a file that is too young."""
     from pyspark.sql import functions as F  # noqa: N812
 
     young = frame.where((F.col("kind") != "delta") & (F.col("h_time") > quiet_since)).select("partition").distinct()
-    told = frame.join(young.withColumn("young", F.lit(True)), "partition", "left")
+    marked = frame.join(young.withColumn("young", F.lit(True)), "partition", "left")
     waits = F.col("young") & F.col("kind").isin(*_CHANGES)
-    return told.withColumn("kind", F.when(waits, "waiting").otherwise(F.col("kind"))).drop("young")
+    return marked.withColumn("kind", F.when(waits, "waiting").otherwise(F.col("kind"))).drop("young")
 
 
 def _keys(snapshot: Snapshot, keys: Iterable[str]) -> DataFrame:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.delta.snapshot import Snapshot
     from airflow_hive_to_delta.core.lifecycle.sync.changes import Differences
     from airflow_hive_to_delta.core.lifecycle.sync.schema import SyncedSchema
-    from airflow_hive_to_delta.core.options import ConversionOptions
+    from airflow_hive_to_delta.core.options import ConversionOptions, OutputMode
     from airflow_hive_to_delta.core.parquet.describe import DescribedFiles
-    from airflow_hive_to_delta.core.results import OutputMode
 
 
 @dataclass(frozen=True)

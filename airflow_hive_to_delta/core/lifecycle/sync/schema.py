@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_hive_to_delta.core.delta import actions as log_actions
 from airflow_hive_to_delta.core.delta.writable import protocol_with
 from airflow_hive_to_delta.core.errors import SchemaError
-from airflow_hive_to_delta.core.lifecycle.preflight import resolved
+from airflow_hive_to_delta.core.lifecycle.preflight import resolve_schema
 from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema, needs_column_mapping
 from airflow_hive_to_delta.core.schema.types import (
     PARTS,
@@ -62,7 +62,7 @@ def physical_partition_types(metadata: Metadata) -> dict[str, str]:
     return {_physical_name(fields[name]): str(fields[name]["type"]) for name in metadata.partition_columns}
 
 
-def synced_schema(
+def resolve_synced_schema(
     snapshot: Snapshot,
     declared: Mapping[str, Any] | None,
     evidence: Evidence | None,
@@ -84,13 +84,13 @@ def synced_schema(
     keys = {name.lower() for name in partition_types}
     current = _physical(metadata.schema["fields"])
     if declared is None and evidence is not None:
-        declared = resolved(evidence, None, partition_types, options).schema
+        declared = resolve_schema(evidence, None, partition_types, options).schema
     merged = _Merged()
     wanted = merged.fields((), [c for c in current if c["name"].lower() not in keys],
                            [c for c in declared["fields"] if c["name"].lower() not in keys] if declared else [],
                            known)  # fmt: skip
     merged.check(merge)
-    table = resolved(evidence, struct_of([_bare(column) for column in wanted]), partition_types, options)
+    table = resolve_schema(evidence, struct_of([_bare(column) for column in wanted]), partition_types, options)
     before = {_lower(path): column for path, column in walk_fields(struct_of(current))}
     physical = struct_of(_in_order(table.schema["fields"], current))
     for path, column in walk_fields(physical):
@@ -107,7 +107,7 @@ def synced_schema(
     return _changed(snapshot, schema, before, notes, metadata.partition_columns)
 
 
-def overwritten_schema(snapshot: Snapshot, found: TableSchema, partition_columns: Sequence[str]) -> SyncedSchema:
+def make_overwritten_schema(snapshot: Snapshot, found: TableSchema, partition_columns: Sequence[str]) -> SyncedSchema:
     """The schema of a conversion put in the place of the table's own. Every file has to be added again for it."""
     fields = copy.deepcopy(found.schema["fields"])
     for _, column in walk_fields(struct_of(fields)):
