@@ -6,7 +6,7 @@ The AWS identity is the connection ``aws_default``.
 
 from airflow.sdk import DAG
 
-from airflow_hive_to_delta import ConversionOptions, GlueSource, Target, hive_to_delta_task_group
+from airflow_hive_to_delta import GlueSource, GlueTarget, hive_to_delta_task_group
 
 DATABASE = "sales"
 TARGET_SCHEMA = "sales_delta"
@@ -15,7 +15,6 @@ STAGING = "s3://lake/staging"
 with DAG("one_database", schedule=None, tags=["hive_to_delta"]):
     hive_to_delta_task_group(
         source=GlueSource(DATABASE),
-        target=Target(schema=TARGET_SCHEMA),
+        target=GlueTarget(TARGET_SCHEMA, create_schema=True),
         staging=STAGING,
-        options=ConversionOptions(register_in="glue", create_schema=True),
     )

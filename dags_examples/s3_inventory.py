@@ -7,11 +7,10 @@ report covers fails its table.
 from airflow.sdk import DAG, Param
 
 from airflow_hive_to_delta import (
-    ConversionOptions,
     FileListing,
     GlueSource,
+    GlueTarget,
     PerTable,
-    Target,
     hive_to_delta_task_group,
 )
 
@@ -33,9 +32,8 @@ with DAG(
     hive_to_delta_task_group(
         source=GlueSource(DATABASE),
         listing=FileListing("inventory", inventory_manifests=REPORTS),
-        target=Target(schema=TARGET_SCHEMA),
+        target=GlueTarget(TARGET_SCHEMA, create_schema=True),
         staging=STAGING,
-        options=ConversionOptions(register_in="glue", create_schema=True),
         # Reading the reports is the work: a batch reads them once for all its tables.
         per_table=PerTable(batch_size=100),
     )

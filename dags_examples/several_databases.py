@@ -9,11 +9,10 @@ from typing import Any
 from airflow.sdk import DAG
 
 from airflow_hive_to_delta import (
-    ConversionOptions,
     GlueSource,
+    GlueTarget,
     LocalSpark,
     PerTable,
-    Target,
     hive_to_delta_task_group,
 )
 
@@ -34,10 +33,9 @@ def choose(table: dict[str, Any]) -> dict[str, Any] | None:
 with DAG("several_databases", schedule=None, max_active_runs=1, tags=["hive_to_delta"]):
     hive_to_delta_task_group(
         source=GlueSource(list(SCHEMAS), exclude=["*_backup", "web.raw_*"]),
-        target=Target(schema=SCHEMAS),
+        target=GlueTarget(SCHEMAS, create_schema=True),
         staging=STAGING,
         engine=LocalSpark(memory="2g", cores=2),
-        options=ConversionOptions(register_in="glue", create_schema=True),
         choose=choose,
         per_table=PerTable(
             retries=3,

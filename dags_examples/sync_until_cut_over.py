@@ -10,10 +10,10 @@ what is cut over is left out here from then on.
 from airflow.sdk import DAG, CronTriggerTimetable
 
 from airflow_hive_to_delta import (
-    ConversionOptions,
     GlueSource,
+    GlueTarget,
     PerTable,
-    Target,
+    SyncSettings,
     hive_to_delta_sync_task_group,
 )
 
@@ -33,11 +33,8 @@ with DAG(
     hive_to_delta_sync_task_group(
         source=GlueSource(DATABASE),
         convert_new=True,
-        target=Target(schema=TARGET_SCHEMA),
+        target=GlueTarget(TARGET_SCHEMA, create_schema=True),
         staging=STAGING,
-        options=ConversionOptions(register_in="glue", create_schema=True),
-        output_mode="complete",
-        merge_schema=True,
-        quiet_period="{{ params.quiet_minutes }}",
+        sync=SyncSettings(output_mode="complete", merge_schema=True, quiet_period="{{ params.quiet_minutes }}"),
         per_table=PerTable(batch_size=20),
     )

@@ -9,10 +9,10 @@ from airflow.sdk import DAG
 
 from airflow_hive_to_delta import (
     CatalogSource,
+    CatalogTarget,
     ConversionOptions,
     FileListing,
     PerTable,
-    Target,
     hive_to_delta_task_group,
 )
 
@@ -26,7 +26,7 @@ with DAG("unity_catalog", schedule=None, tags=["hive_to_delta"]):
     hive_to_delta_task_group(
         source=CatalogSource(allow=TABLES, deny=["*.information_schema.*", "*.*.tmp_*"]),
         listing=FileListing("spark"),
-        target=Target(TARGET_CATALOG, TARGET_SCHEMA),
+        target=CatalogTarget(TARGET_CATALOG, TARGET_SCHEMA),
         staging=STAGING,
         # Unity Catalog lends credentials to Spark's own readers, not to Python code on the workers: statistics come
         # from a scan by Spark instead of the Parquet footers.

@@ -4,7 +4,7 @@
 - An operator shows the parameters of the classes that it inherits from, too.
 - "The other parameters are those of …" shows these, too.
 - A dataclass shows its fields as parameters, with the ``#:`` comments before them.
-- Roles of Sphinx (``:class:`Target` ``) become links to the reference.
+- Roles of Sphinx (``:class:`GlueTarget` ``) become links to the reference.
 """
 
 from __future__ import annotations

@@ -78,7 +78,10 @@ def test_the_page_for_airflow_has_every_argument_with_its_default(airflow_home) 
         for name, argument in signature(group).parameters.items()
         if argument.default is not argument.empty
     }
-    parts = ("GlueSource", "CatalogSource", "FileListing", "Target", "Staging", "PerTable", "LocalSpark")
+    parts = (
+        *("GlueSource", "CatalogSource", "FileListing", "GlueTarget", "CatalogTarget"),
+        *("SyncSettings", "Staging", "PerTable", "LocalSpark"),
+    )
     for part in (getattr(airflow_hive_to_delta, name) for name in parts):
         for field in fields(part):
             if field.default is not MISSING:

@@ -40,7 +40,8 @@ PUBLIC_NAMES = {
     *("PlanMigrationOperator", "VerifyTableOperator", "SyncTableOperator", "VacuumExternalFilesOperator"),
     *("RollbackTableOperator", "CutOverTableOperator", "MigrationReportOperator"),
     *("hive_to_delta_task_group", "hive_to_delta_sync_task_group", "Engine", "LocalSpark"),
-    *("GlueSource", "CatalogSource", "FileListing", "Target", "Staging", "PerTable"),
+    *("GlueSource", "CatalogSource", "GlueTarget", "CatalogTarget", "FileListing", "Staging", "PerTable"),
+    "SyncSettings",
 }
 #: Modules that pytest collects, which are for it alone to import.
 OF_TESTS = re.compile(r"(^|\.)(test_\w+|conftest)$")

@@ -1,4 +1,4 @@
-"""The seam between orchestration and the places where a Spark job can run."""
+"""The interface between orchestration and the engines on which Spark jobs run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from airflow_hive_to_delta.job.request import JobRequest
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How far a job is, and what its driver has said since the status was last asked for."""
+    """Whether a job has ended, and the lines that its driver has logged since the status was last asked for."""
 
     state: Literal["running", "ended"]
     #: Lines that are worth reading in the task's log.
     log: list[str] = field(default_factory=list)
-    #: A file on this machine with all that the job has said so far; None: nothing more is known than ``log``.
+    #: A file on this machine with the whole log of the job so far; None: there is nothing more than ``log``.
     whole_log: Path | None = None
 
 
@@ -31,7 +31,7 @@ class JobError(Exception):
 
 @runtime_checkable
 class Engine(Protocol):
-    """A place where Spark jobs run. Jobs are named by a string, so that another process can ask for them too.
+    """Runs Spark jobs, wherever that is. Jobs are named by a string, so that another process can ask for them too.
 
     Its ``repr`` is written into serialized DAGs: it must be the same at every parse and hold no secret. An engine whose
     jobs run on the machine of the task says so by ``runs_on_this_machine = True``: they then get the identity of the
@@ -49,7 +49,7 @@ class Engine(Protocol):
         """
 
     def status(self, job: str) -> JobStatus:
-        """How far a job is."""
+        """Whether a job has ended, and the new lines of its log."""
 
     def result(self, job: str) -> dict[str, Any]:
         """The result of a job that has ended. ``JobError``: it has none."""

@@ -22,7 +22,7 @@ from airflow_hive_to_delta.engines.engine import JobError, JobStatus
 from airflow_hive_to_delta.job.processes import kill_session
 from airflow_hive_to_delta.job.request import JobRequest
 
-#: Time for what has been killed to be gone. Airflow itself kills a task 5 s after it was told to end.
+#: How long to wait for killed processes to be gone. Airflow kills a task 5 s after it has asked it to end.
 _GRACE_SECONDS = 2.0
 #: Of Spark's own log, how many of the last lines are shown when a job fails.
 _LAST_LINES = 40
@@ -41,7 +41,7 @@ _HARMLESS = (
 class LocalSpark:
     """Runs each job in a subprocess with a Spark session of its own. The job ends with the process that started it.
 
-    The task's log has what the job says, and of Spark's own log the warnings.
+    The task's log has the lines of the job's own log, and of Spark's log the warnings.
 
     :param memory: of the Spark driver, which does all the work.
     :param cores: how many cores Spark takes; all of them when not given.

@@ -1,17 +1,59 @@
-"""Arguments that a template may render: checked when a DAG is parsed, read as what they are when a task runs."""
+"""Arguments of operators: checked when a DAG is parsed; those that a template renders are read when a task runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-#: Reads the value of an argument of this name. ``ValueError``: it is not what was expected.
+from airflow_hive_to_delta.core.options import ConversionOptions
+
+Options = ConversionOptions | Mapping[str, Any] | None
+#: Takes the name of an argument and its value, and returns the value read. ``ValueError``: it is not what was expected.
 Reader = Callable[[str, Any], Any]
 
 
-def check(readers: Mapping[str, Reader], given: Mapping[str, Any]) -> None:
+def options_dict(options: Options) -> dict[str, Any]:
+    """Conversion options as a dict that Airflow can template; wrong ones fail here, when the DAG is parsed."""
+    if options is None or isinstance(options, ConversionOptions):
+        options = (options or ConversionOptions()).to_dict()
+    if not isinstance(options, Mapping):
+        raise TypeError(f"options is {options!r}, expected ConversionOptions or a dict of them")
+    # A template is checked when it is rendered.
+    templates = {name: value for name, value in options.items() if isinstance(value, str) and "{{" in value}
+    known = {name: value for name, value in options.items() if name not in templates}
+    unknown = templates.keys() - ConversionOptions().to_dict().keys()
+    try:
+        checked = ConversionOptions.from_dict({**known, **{name: templates[name] for name in unknown}})
+        if "partition_timezone" not in templates:
+            ZoneInfo(checked.partition_timezone)
+    except (ValueError, ZoneInfoNotFoundError) as error:
+        raise ValueError(f"options: {error}") from error
+    return {**checked.to_dict(), **templates}
+
+
+def check_count(argument: str, given: Any, *, least: int, optional: bool = False) -> None:
+    """Refuse, when a DAG is parsed, what is no whole number of at least ``least``."""
+    if given is None and optional:
+        return
+    if type(given) is not int or given < least:
+        raise ValueError(f"{argument} is {given!r}, expected a whole number, at least {least}")
+
+
+def check_names(argument: str, given: Any, *, empty: bool = False) -> None:
+    """Refuse, when a DAG is parsed, what is neither a name nor a list of names. An XCom is known only when it runs."""
+    if hasattr(given, "resolve"):
+        return
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) and name for name in names):
+        raise TypeError(f"{argument} is {given!r}, expected a name or pattern, or a list of them")
+    if not names and not empty:
+        raise ValueError(f"{argument} is empty, expected a name or pattern, or a list of them")
+
+
+def check_readable(readers: Mapping[str, Reader], given: Mapping[str, Any]) -> None:
     """Refuse, when a DAG is parsed, what cannot be read. Templates and XComs are known only when they run."""
     for name, read in readers.items():
         value = given[name]
@@ -19,7 +61,7 @@ def check(readers: Mapping[str, Reader], given: Mapping[str, Any]) -> None:
             read(name, value)
 
 
-def flag(name: str, given: Any) -> bool:
+def read_flag(name: str, given: Any) -> bool:
     """True or False, as they are or as text."""
     value = {"true": True, "false": False}.get(given.lower()) if isinstance(given, str) else given
     if value is not True and value is not False:
@@ -27,7 +69,7 @@ def flag(name: str, given: Any) -> bool:
     return bool(value)
 
 
-def whole_number(name: str, given: Any) -> int:
+def read_whole_number(name: str, given: Any) -> int:
     """A whole number of at least 0, as it is or as text."""
     value = int(given) if isinstance(given, str) and given.strip().isdecimal() else given
     if type(value) is not int or value < 0:
@@ -35,7 +77,7 @@ def whole_number(name: str, given: Any) -> int:
     return value
 
 
-def hours(name: str, given: Any) -> float:
+def read_hours(name: str, given: Any) -> float:
     """A number of at least 0, as it is or as text."""
     try:
         value = float(given) if type(given) in (str, int, float) else -1.0
@@ -46,7 +88,7 @@ def hours(name: str, given: Any) -> float:
     return value
 
 
-def minutes(name: str, given: Any) -> float:
+def read_minutes(name: str, given: Any) -> float:
     """The seconds of a timedelta, or of a number of minutes of at least 0, as it is or as text."""
     if isinstance(given, timedelta):
         seconds = given.total_seconds()
@@ -60,7 +102,7 @@ def minutes(name: str, given: Any) -> float:
     return seconds
 
 
-def whole_numbers(name: str, given: Any) -> list[int]:
+def read_whole_numbers(name: str, given: Any) -> list[int]:
     """Whole numbers, as a list or as the text of one, such as ``[3, 4]``."""
     try:
         value = json.loads(given) if isinstance(given, str) else given
@@ -68,10 +110,10 @@ def whole_numbers(name: str, given: Any) -> list[int]:
         value = None
     if type(value) not in (list, tuple):
         raise ValueError(f"{name} is {given!r}, expected a list of whole numbers")
-    return [whole_number(name, number) for number in value]
+    return [read_whole_number(name, number) for number in value]
 
 
-def names(name: str, given: Any) -> list[str]:
+def read_names(name: str, given: Any) -> list[str]:
     """Names, as a list or as the text of one, such as ``["sales.orders"]``."""
     try:
         value = json.loads(given) if isinstance(given, str) else given
@@ -82,8 +124,8 @@ def names(name: str, given: Any) -> list[str]:
     return list(value)
 
 
-def one_of(*words: str) -> Reader:
-    """One of these words."""
+def read_one_of(*words: str) -> Reader:
+    """A reader that takes one of these words."""
 
     def read(name: str, given: Any) -> str:
         if given not in words:
@@ -93,6 +135,6 @@ def one_of(*words: str) -> Reader:
     return read
 
 
-def optional(read: Reader) -> Reader:
-    """The same, or None, which a template renders as text."""
+def read_optional(read: Reader) -> Reader:
+    """A reader that takes what another one does, or None, which a template renders as text."""
     return lambda name, given: None if given in (None, "", "None") else read(name, given)

@@ -9,20 +9,23 @@ from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import ConversionResult
 from airflow_hive_to_delta.job.actions import ReportedAction
-from airflow_hive_to_delta.operators.discover import TargetSchema, schema_for
-from airflow_hive_to_delta.operators.results import FilesOperator, Result, WritesAssets
+from airflow_hive_to_delta.operators.assets import DEFAULT_ALIAS, emit_asset, with_alias_outlet
+from airflow_hive_to_delta.operators.result_store import Result
+from airflow_hive_to_delta.operators.table_files import FileLists, StepResults
+from airflow_hive_to_delta.operators.table_operator import TableOperator
+from airflow_hive_to_delta.operators.table_selection import TargetSchema, schema_for
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
 
 #: The statuses of tables that this run, in whichever try, has changed.
 _CHANGED = ("converted", "registered")
 
 
-class ConvertTableOperator(WritesAssets):
+class ConvertTableOperator(TableOperator):
     """Turns one Hive table, or each table of a batch, into a Delta table in place, by a Spark job on an engine.
 
     Returns the :class:`ConversionResult` of each table as a dict. Running it again is safe: a table that is Delta
@@ -33,6 +36,7 @@ class ConvertTableOperator(WritesAssets):
 
     :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
     :param files: what :class:`ListFilesOperator` returned for it; neither is its text.
+    :param results: what a step before it left of the tables as ``outcomes``: those that failed there are passed over.
     :param target_catalog: the catalog to register the table in. (templated)
     :param target_schema: the schema, or a mapping of database to schema. Neither catalog nor schema: the table is
         written and not registered. (templated)
@@ -45,11 +49,26 @@ class ConvertTableOperator(WritesAssets):
 
     action: ClassVar[ReportedAction] = "convert"
     verb = "Convert"
-    template_fields: Sequence[str] = ("target_catalog", "target_schema", *FilesOperator.template_fields)
+    template_fields: Sequence[str] = (
+        *("target_catalog", "target_schema", "files", "results"),
+        *TableOperator.template_fields,
+    )
+    untrusted_fields: Sequence[str] = ("table", "files", "results")
     ui_color = "#fef7e0"
 
-    def __init__(self, *, target_catalog: str | None = None, target_schema: TargetSchema = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        *,
+        files: FileLists | XComArg,
+        results: StepResults | XComArg | None = None,
+        target_catalog: str | None = None,
+        target_schema: TargetSchema = None,
+        max_workers: int = 4,
+        asset_alias: str | None = DEFAULT_ALIAS,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**with_alias_outlet(kwargs, asset_alias))
+        self.take_files(files, results, max_workers)
         if target_catalog is not None and target_schema is None:
             raise ValueError(
                 f"target_schema is missing beside target_catalog={target_catalog!r}; give both, or neither to leave "
@@ -57,42 +76,41 @@ class ConvertTableOperator(WritesAssets):
             )
         self.target_catalog = target_catalog
         self.target_schema = target_schema
+        self.asset_alias = asset_alias
         self._converted: list[tuple[TableInfo, ConversionResult]] = []
-        self._this_run = ""
+        self._run_id = ""
 
     def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[Result]:
-        run: Any = context["dag_run"]
-        self._this_run = f"{run.dag_id}/{run.run_id}"
-        return super().execute_for(context, tables)
+        dag_run: Any = context["dag_run"]
+        self._run_id = f"{dag_run.dag_id}/{dag_run.run_id}"
+        run = self.run_action(context, tables)
+        made = [(kept.table, ConversionResult.from_dict(kept.result)) for kept in run.results]
+        self._converted = [(table, result) for table, result in made if result.status in _CHANGED]
+        for _, result in self._converted:
+            emit_asset(context, self.asset_alias, result.to_dict())
+        return self.conclude(context, run)
 
-    def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
+    def job_arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
         return {
-            **super().arguments(context, tables),
+            **super().job_arguments(context, tables),
             "options": {
                 **self.options,
-                "user_metadata": self.options["user_metadata"] or self._this_run,
-                "run_id": self._this_run,
+                "user_metadata": self.options["user_metadata"] or self._run_id,
+                "run_id": self._run_id,
             },
             "target_catalog": self.target_catalog,
             "target_schemas": [schema_for(table, self.target_schema) for table in tables],
         }
 
-    def outcome(self, result: Result) -> TableOutcome:
-        outcome = super().outcome(result)
-        by_this_run = result["run_id"] == self._this_run and not self.is_of_another_list(result)
-        if result["success"] and by_this_run:
+    def outcome(self, result: Result, *, from_other_files: bool = False) -> TableOutcome:
+        outcome = super().outcome(result, from_other_files=from_other_files)
+        if result["success"] and result["run_id"] == self._run_id and not from_other_files:
             # Not the latest: others may have written since an earlier try.
             outcome.written_version = 0
         return outcome
 
-    def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:
-        made = [(table, ConversionResult.from_dict(result)) for table, result in results]
-        self._converted = [(table, result) for table, result in made if result.status in _CHANGED]
-        for _, result in self._converted:
-            self.add_asset(context, result.to_dict())
-
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002
-        """What OpenLineage is told: the Hive tables read, and the Delta tables made, with their columns and counts."""
+        """The Hive tables read and the Delta tables made, with their columns and counts, for OpenLineage."""
         with needs_extra("openlineage", "The lineage of a conversion"):
             from airflow_hive_to_delta.operators.lineage import lineage_of
 

@@ -1,4 +1,4 @@
-"""Credentials that are renewed while a job runs, handed to it on this machine's loopback address.
+"""Credentials that are renewed while a job runs, served to it on this machine's loopback address.
 
 The AWS SDKs ask the address in ``AWS_CONTAINER_CREDENTIALS_FULL_URI``, as they would ask the agent of a container, and
 ask again before the credentials expire.
@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from botocore.credentials import Credentials
 
-#: What is said of credentials that do not tell when they expire: they are asked for again after this time.
+#: The lifetime given for credentials of which none is known: they are asked for again after this time.
 _UNKNOWN_EXPIRY = timedelta(hours=1)
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def serving(credentials: Credentials) -> Iterator[dict[str, str]]:
-    """Hand the credentials out inside the block. Gives the environment variables by which a process finds them.
+def serve_credentials(credentials: Credentials) -> Iterator[dict[str, str]]:
+    """Serve the credentials inside the block. Yields the environment variables by which a process finds them.
 
     Only who sends the token gets an answer, and the token is different for every block.
     """

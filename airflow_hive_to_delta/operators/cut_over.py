@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from airflow_hive_to_delta.job.actions import ReportedAction
-from airflow_hive_to_delta.operators.results import ResultOperator
+from airflow_hive_to_delta.operators.table_operator import TableOperator
 
 
-class CutOverTableOperator(ResultOperator):
+class CutOverTableOperator(TableOperator):
     """Makes the name of a Hive table in Glue, or each of a batch, that of its Delta table.
 
     Returns the :class:`CutOverResult` of each table as a dict. The old definition is kept for a rollback. From then on

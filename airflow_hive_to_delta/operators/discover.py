@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_hive_to_delta.core.catalogs.definitions import mark_discovered
-from airflow_hive_to_delta.core.catalogs.target_names import (
-    same_target,
-    tables_by_target,
-    target_key,
-    with_target_names,
-)
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import JobError, JobRequest
+from airflow_hive_to_delta.operators.arguments import Options, check_count, check_names, options_dict
 from airflow_hive_to_delta.operators.identity import aws_clients
+from airflow_hive_to_delta.operators.outcomes import airflow_error
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
-from airflow_hive_to_delta.operators.tables import Options, Table, check_count, check_names, failure, options_dict
+from airflow_hive_to_delta.operators.table_selection import Choose, TargetSchema, schema_for, select_tables
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: The XCom with the tables that are not handed on, as outcomes with their reasons.
+#: The XCom with the tables that are left out, as outcomes with their reasons.
 LEFT_OUT = "left_out"
 
 #: The XCom with the databases and patterns that found nothing.
@@ -36,43 +31,32 @@ UNMATCHED = "unmatched"
 #: What a discovery must find: a table that goes on; any table, even if all are left out; or nothing.
 AtLeastOne = bool | Literal["found"]
 
-#: Takes a discovered table and returns it, changed or not; None leaves it out.
-Choose = Callable[[Table], Table | None]
-#: One target schema for all, or one for each database.
-TargetSchema = str | Mapping[str, str] | None
 
+class DiscoverOperator(BaseOperator):
+    """The base of discovering operators, which return the tables that go on, and push those that are left out.
 
-def schema_for(table: TableInfo, target_schema: TargetSchema) -> str | None:
-    """The schema that a table goes into."""
-    if isinstance(target_schema, Mapping):
-        if table.database is None or table.database not in target_schema:
-            raise AirflowFailException(
-                f"target_schema has no schema for the database {table.database} of {table.qualified_name}, only for "
-                f"{', '.join(target_schema)}"
-            )
-        return target_schema[table.database]
-    return target_schema
+    The parameters are those of :class:`GlueDiscoverOperator`.
+    """
 
-
-class _HandsOn:
-    """What discovering operators share: which tables go on, under which names, in which batches."""
-
-    log: Any
     aws_conn_id: str | None
     region_name: str | None
     staging: str | None
     staging_conn_id: str | None
+    ui_color = "#e8f0fe"
 
-    def choose_by(
+    def __init__(
         self,
-        target_catalog: str | None,
-        target_schema: TargetSchema,
-        choose: Choose | None,
-        batch_size: int | None,
-        options: Options,
-        leave_out_delta: bool,
-        at_least_one: AtLeastOne,
+        *,
+        target_catalog: str | None = None,
+        target_schema: TargetSchema = None,
+        choose: Choose | None = None,
+        batch_size: int | None = None,
+        options: Options = None,
+        leave_out_delta: bool = False,
+        at_least_one: AtLeastOne = False,
+        **kwargs: Any,
     ) -> None:
+        super().__init__(**kwargs)
         if choose is not None and not callable(choose):
             raise TypeError(f"choose is {choose!r}, expected a function of one table")
         check_count("batch_size", batch_size, least=1, optional=True)
@@ -95,7 +79,39 @@ class _HandsOn:
                 self.staging, context, conn_id=self.staging_conn_id, aws_conn_id=self.aws_conn_id
             ).check_writable()
 
-    def check_target(self, tables: Sequence[TableInfo]) -> None:
+    def select_and_batch(
+        self, context: Context, found: Sequence[TableInfo], wanted: str, unmatched: Sequence[str]
+    ) -> list[Any]:
+        """The convertible tables, or batches of them, in a stable order; pushes what is left out.
+
+        :param wanted: says which tables were looked for.
+        :param unmatched: the databases and patterns of it that found nothing.
+        """
+        for name in unmatched:
+            self.log.warning("Nothing was found by %s", name)
+        context["ti"].xcom_push(UNMATCHED, list(unmatched))
+        selection = select_tables(
+            found,
+            choose=self.choose,
+            leave_out_delta=self.leave_out_delta,
+            target_schema=self.target_schema,
+            options=ConversionOptions.from_dict(self.options),
+        )
+        tables, left_out = selection.tables, selection.left_out
+        for outcome in left_out:
+            self.log.info("Left out %s: %s: %s", outcome.table, outcome.status, outcome.error)
+        self.log.info("%d tables go on, %d are left out", len(tables), len(left_out))
+        context["ti"].xcom_push(LEFT_OUT, [outcome.to_dict() for outcome in left_out])
+        self._check_target(tables)
+        if not found if self.at_least_one == "found" else self.at_least_one and not tables:
+            raise AirflowFailException(_none_goes_on(wanted, left_out, unmatched))
+        documents = [table.without_other_properties().to_dict() for table in tables]
+        size = self.batch_size
+        items = [documents[i : i + size] for i in range(0, len(documents), size)] if size else documents
+        _check_map_length(len(items), len(tables))
+        return items
+
+    def _check_target(self, tables: Sequence[TableInfo]) -> None:
         """Fail when Glue has not the databases that the tables go into. What only Spark knows, the jobs look at."""
         options = ConversionOptions.from_dict(self.options)
         schemas = sorted({schema.lower() for table in tables if (schema := schema_for(table, self.target_schema))})
@@ -112,90 +128,10 @@ class _HandsOn:
                 if missing:
                     raise AirflowFailException(missing_schema(self.target_catalog, ", ".join(missing), "glue", options))
             except HiveToDeltaError as error:
-                raise failure(error) from error
-
-    def hand_on(self, context: Context, found: Sequence[TableInfo], wanted: str, unmatched: Sequence[str]) -> list[Any]:
-        """The convertible tables, or batches of them, in a stable order; pushes what is left out.
-
-        :param wanted: says which tables were looked for.
-        :param unmatched: the databases and patterns of it that found nothing.
-        """
-        for name in unmatched:
-            self.log.warning("Nothing was found by %s", name)
-        context["ti"].xcom_push(UNMATCHED, list(unmatched))
-        left_out: list[TableOutcome] = []
-        tables: list[TableInfo] = []
-        options = ConversionOptions.from_dict(self.options)
-        for table in self._named(self._hive_only(self._chosen(found, left_out), left_out)):
-            if reason := table.why_refused(options):
-                left_out.append(TableOutcome(table.qualified_name, "refused", error=reason))
-            else:
-                tables.append(table)
-        for outcome in left_out:
-            self.log.info("Left out %s: %s: %s", outcome.table, outcome.status, outcome.error)
-        self.log.info("%d tables go on, %d are left out", len(tables), len(left_out))
-        context["ti"].xcom_push(LEFT_OUT, [outcome.to_dict() for outcome in left_out])
-        self.check_target(tables)
-        if not found if self.at_least_one == "found" else self.at_least_one and not tables:
-            raise AirflowFailException(_none_goes_on(wanted, left_out, unmatched))
-        documents = [table.without_other_properties().to_dict() for table in tables]
-        size = self.batch_size
-        items = [documents[i : i + size] for i in range(0, len(documents), size)] if size else documents
-        self._check_length(len(items), len(tables))
-        return items
-
-    def _chosen(self, found: Sequence[TableInfo], left_out: list[TableOutcome]) -> list[TableInfo]:
-        if self.choose is None:
-            return [mark_discovered(table) for table in found]
-        chosen = []
-        for table in found:
-            answer = self.choose(table.to_dict())
-            if answer is None:
-                left_out.append(TableOutcome(table.qualified_name, "skipped", error="Left out by choose"))
-            elif isinstance(answer, Mapping):
-                chosen.append(mark_discovered(TableInfo.from_dict(dict(answer)), table))
-            else:
-                raise AirflowFailException(
-                    f"choose returned {answer!r:.200} for {table.qualified_name}, expected the table as a dict, or None"
-                )
-        return chosen
-
-    def _hive_only(self, tables: list[TableInfo], left_out: list[TableOutcome]) -> list[TableInfo]:
-        if not self.leave_out_delta:
-            return tables
-        for table in tables:
-            if table.format == "delta":
-                reason = "It is a Delta table in its catalog: cut over, or never a Hive table"
-                left_out.append(TableOutcome(table.qualified_name, "skipped", error=reason))
-        return [table for table in tables if table.format != "delta"]
-
-    def _named(self, tables: Sequence[TableInfo]) -> list[TableInfo]:
-        schemas = {table.qualified_name: schema_for(table, self.target_schema) for table in tables}
-
-        def schema_of(table: TableInfo) -> str | None:
-            return schemas[table.qualified_name]
-
-        named = with_target_names(tables, schema_of)
-        claims = tables_by_target(named, schema_of)
-        for table in named:
-            same = claims[target_key(table, schema_of)]
-            if len(same) > 1 and not table.refusal:
-                target = ".".join(filter(None, (schema_of(table), table.target_table_name)))
-                table.refusal = same_target(same, target)
-        return named
-
-    def _check_length(self, items: int, tables: int) -> None:
-        most = conf.getint("core", "max_map_length", fallback=1024)
-        if items <= most:
-            return
-        needed = -(-tables // most)
-        raise AirflowFailException(
-            f"{tables} tables make {items} mapped tasks, but Airflow maps at most {most} (core.max_map_length). Pass "
-            f"batch_size={needed} or more, so that one task takes several tables, or raise that setting"
-        )
+                raise airflow_error(error) from error
 
 
-class GlueDiscoverOperator(_HandsOn, BaseOperator):
+class GlueDiscoverOperator(DiscoverOperator):
     """Finds the Parquet tables of databases in AWS Glue.
 
     Returns the convertible tables as dicts, ordered by database and name, or batches of them; map the next task over
@@ -210,13 +146,14 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
     :param catalog_id: the account of the Glue catalog, when it is not the connection's own. (templated)
     :param target_catalog: the catalog that the tables will be registered in. (templated)
     :param target_schema: where the tables will go, one schema or one for each database: two tables that would get
-        the same name there are told apart, and a database that Glue should have and has not fails the task. (templated)
+        the same name there are named after their databases, too, and a database that Glue should have and has not fails
+        the task. (templated)
     :param staging: the staging root of the tasks that follow: that it can be written to is tried out first, before
         anything is converted. (templated)
     :param staging_conn_id: the connection of the staging root; ``aws_conn_id`` for one on S3. (templated)
     :param choose: a function that takes a table as a dict and returns it, with another ``target_table_name`` for
         example, or None to leave it out.
-    :param batch_size: hand over lists of this many tables, each for one task, instead of single tables.
+    :param batch_size: return lists of this many tables, each for one task, instead of single tables.
     :param options: :class:`ConversionOptions`, which say what is convertible. (templated)
     :param leave_out_delta: leave out what is a Delta table in Glue already, for tasks that need a Hive table.
     :param at_least_one: True: fail when no table goes on, for a DAG that is triggered with the name of one; ``found``:
@@ -227,7 +164,6 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         *("databases", "include", "exclude", "aws_conn_id", "region_name", "catalog_id", "options"),
         *("target_catalog", "target_schema", "staging", "staging_conn_id"),
     )
-    ui_color = "#e8f0fe"
 
     def __init__(
         self,
@@ -235,16 +171,9 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         databases: str | Sequence[str],
         include: str | Sequence[str] = "*",
         exclude: str | Sequence[str] = (),
-        catalog_id: str | None = None,
-        target_catalog: str | None = None,
-        target_schema: TargetSchema = None,
-        choose: Choose | None = None,
-        batch_size: int | None = None,
-        options: Options = None,
-        leave_out_delta: bool = False,
-        at_least_one: AtLeastOne = False,
         aws_conn_id: str | None = "aws_default",
         region_name: str | None = None,
+        catalog_id: str | None = None,
         staging: str | None = None,
         staging_conn_id: str | None = None,
         **kwargs: Any,
@@ -256,15 +185,14 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
         for argument, given in (("databases", databases), ("include", include)):
             check_names(argument, given)
         check_names("exclude", exclude, empty=True)
-        if isinstance(target_schema, Mapping):
-            check_schemas(target_schema, databases)
+        if isinstance(self.target_schema, Mapping):
+            _check_schemas(self.target_schema, databases)
         self.aws_conn_id = aws_conn_id
         self.region_name = region_name
         self.databases = databases
         self.include = include
         self.exclude = exclude
         self.catalog_id = catalog_id
-        self.choose_by(target_catalog, target_schema, choose, batch_size, options, leave_out_delta, at_least_one)
 
     def execute(self, context: Context) -> list[Any]:
         from airflow_hive_to_delta.core.catalogs.discovery import GlueDiscovery
@@ -273,38 +201,36 @@ class GlueDiscoverOperator(_HandsOn, BaseOperator):
 
         self.check_staging(context)
         found: list[TableInfo] = []
-        had: dict[str, int] = {}
+        table_counts: dict[str, int] = {}
         with aws_clients(self.aws_conn_id, self.region_name):
-            for database in sorted(set(_several(self.databases))):
+            for database in sorted(set(_as_list(self.databases))):
                 self.log.info("Reading the tables of the Glue database %s", database)
                 discovery = GlueDiscovery(database, region=self.region_name, catalog_id=self.catalog_id)
                 try:
                     tables = discovery.discover()
                 except HiveToDeltaError as error:
-                    raise failure(error) from error
+                    raise airflow_error(error) from error
                 found += [table for table in tables if self._wants(table)]
-                had[database] = len(tables)
+                table_counts[database] = len(tables)
         mark_nested_tables(found)  # across databases, too
         wanted = f"include={self.include!r} and exclude={self.exclude!r} in the Glue database(s) "
         databases = {(table.database or "").lower() for table in found}
         unmatched = [
-            *(_empty_handed(name, had[name]) for name in _several(self.databases) if name.lower() not in databases),
-            *(f"include={p!r}" for p in _several(self.include) if not any(_matches(t, p) for t in found)),
+            *(
+                _describe_unmatched(name, table_counts[name])
+                for name in _as_list(self.databases)
+                if name.lower() not in databases
+            ),
+            *(f"include={p!r}" for p in _as_list(self.include) if not any(_matches(t, p) for t in found)),
         ]
-        return self.hand_on(context, found, wanted + ", ".join(_several(self.databases)), unmatched)
+        return self.select_and_batch(context, found, wanted + ", ".join(_as_list(self.databases)), unmatched)
 
     def _wants(self, table: TableInfo) -> bool:
-        included = any(_matches(table, pattern) for pattern in _several(self.include))
-        return included and not any(_matches(table, pattern) for pattern in _several(self.exclude))
+        included = any(_matches(table, pattern) for pattern in _as_list(self.include))
+        return included and not any(_matches(table, pattern) for pattern in _as_list(self.exclude))
 
 
-def _empty_handed(database: str, tables: int) -> str:
-    """A database of which no table was wanted; a database that has tables is not to blame itself."""
-    passed_over = f" (include and exclude leave none of its {tables} table(s))" if tables else ""
-    return f"the database {database}{passed_over}"
-
-
-class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
+class CatalogDiscoverOperator(DiscoverOperator, SparkJobOperator):
     """Finds the Parquet tables of Unity Catalog, ``hive_metastore`` or any other catalog of Spark, by a job.
 
     Returns and pushes what :class:`GlueDiscoverOperator` does.
@@ -320,20 +246,12 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
         *("allow", "deny", "target_catalog", "target_schema", "options"),
         *SparkJobOperator.template_fields,
     )
-    ui_color = "#e8f0fe"
 
     def __init__(
         self,
         *,
         allow: str | Sequence[str],
         deny: str | Sequence[str] = ("*.information_schema.*",),
-        target_catalog: str | None = None,
-        target_schema: TargetSchema = None,
-        choose: Choose | None = None,
-        batch_size: int | None = None,
-        options: Options = None,
-        leave_out_delta: bool = False,
-        at_least_one: AtLeastOne = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -341,25 +259,41 @@ class CatalogDiscoverOperator(_HandsOn, SparkJobOperator):
         check_names("deny", deny, empty=True)
         self.allow = allow
         self.deny = deny
-        self.choose_by(target_catalog, target_schema, choose, batch_size, options, leave_out_delta, at_least_one)
 
     def execute(self, context: Context) -> list[Any]:
         self.check_staging(context)
-        arguments = {"allow": _several(self.allow), "deny": _several(self.deny)}
+        arguments = {"allow": _as_list(self.allow), "deny": _as_list(self.deny)}
         try:
             result = self.run_job(JobRequest("discover", arguments, "Discover tables"), context)
         except JobError as error:
-            raise failure(error) from error
+            raise airflow_error(error) from error
         found = [TableInfo.from_dict(table) for table in result["tables"]]
         names = [table.qualified_name.lower() for table in found]
-        unmatched = [f"allow={p!r}" for p in _several(self.allow) if not any(fnmatchcase(n, p.lower()) for n in names)]
-        return self.hand_on(context, found, f"allow={self.allow!r} and deny={self.deny!r}", unmatched)
+        unmatched = [f"allow={p!r}" for p in _as_list(self.allow) if not any(fnmatchcase(n, p.lower()) for n in names)]
+        return self.select_and_batch(context, found, f"allow={self.allow!r} and deny={self.deny!r}", unmatched)
 
 
-def check_schemas(schemas: Mapping[str, str], databases: str | Sequence[str]) -> None:
+def _describe_unmatched(database: str, table_count: int) -> str:
+    """How a database without a wanted table is named; if it has tables, the patterns are named as the cause."""
+    passed_over = f" (include and exclude leave none of its {table_count} table(s))" if table_count else ""
+    return f"the database {database}{passed_over}"
+
+
+def _check_schemas(schemas: Mapping[str, str], databases: str | Sequence[str]) -> None:
     """Refuse a mapping without a schema for one of the databases; templates are known only when they run."""
-    if missing := [name for name in _several(databases) if "{{" not in name and name not in schemas]:
+    if missing := [name for name in _as_list(databases) if "{{" not in name and name not in schemas]:
         raise ValueError(f"target_schema has no schema for {', '.join(missing)}, only for {', '.join(schemas)}")
+
+
+def _check_map_length(items: int, tables: int) -> None:
+    most = conf.getint("core", "max_map_length", fallback=1024)
+    if items <= most:
+        return
+    needed = -(-tables // most)
+    raise AirflowFailException(
+        f"{tables} tables make {items} mapped tasks, but Airflow maps at most {most} (core.max_map_length). Pass "
+        f"batch_size={needed} or more, so that one task takes several tables, or raise that setting"
+    )
 
 
 def _matches(table: TableInfo, pattern: str) -> bool:
@@ -376,5 +310,5 @@ def _none_goes_on(wanted: str, left_out: Sequence[TableOutcome], unmatched: Sequ
     return f"Every table that was found by {wanted} is left out, expected at least one to go on. {first}{more}"
 
 
-def _several(given: str | Sequence[str]) -> list[str]:
+def _as_list(given: str | Sequence[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)

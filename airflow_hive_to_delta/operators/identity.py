@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: As for Airflow's own AWS operators: where nobody has defined it, it stands for the worker's own identity.
+#: Where it is not defined, it stands for the worker's own identity, as for Airflow's own AWS operators.
 DEFAULT_CONNECTION = "aws_default"
 
 _SERVICES = ("s3", "glue", "sts")
@@ -118,9 +118,9 @@ def _identity(hook: AwsGenericHook[Any], on_this_machine: bool) -> Iterator[dict
     else:
         from airflow.sdk.log import mask_secret
 
-        from airflow_hive_to_delta.operators.credential_server import serving
+        from airflow_hive_to_delta.operators.credential_server import serve_credentials
 
-        with serving(credentials) as address:
+        with serve_credentials(credentials) as address:
             mask_secret(address["AWS_CONTAINER_AUTHORIZATION_TOKEN"])
             yield {
                 **dict.fromkeys(_IDENTITY_VARIABLES, ""),

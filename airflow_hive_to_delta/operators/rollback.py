@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow_hive_to_delta.job.actions import ReportedAction
-from airflow_hive_to_delta.operators.arguments import Reader, whole_numbers
-from airflow_hive_to_delta.operators.results import ResultOperator
-from airflow_hive_to_delta.operators.spark_job import TableOperator
+from airflow_hive_to_delta.operators.arguments import Reader, read_whole_numbers
+from airflow_hive_to_delta.operators.table_operator import TableOperator
 
 
-class RollbackTableOperator(ResultOperator):
+class RollbackTableOperator(TableOperator):
     """Makes one Delta table, or each of a batch, the Hive table again that it was.
 
     Returns the :class:`RollbackResult` of each table as a dict. The registration is dropped, the catalog's old
@@ -25,7 +24,7 @@ class RollbackTableOperator(ResultOperator):
 
     action: ClassVar[ReportedAction] = "rollback"
     verb = "Roll back"
-    readers: ClassVar[Mapping[str, Reader]] = {"lose_versions": whole_numbers}
+    readers: ClassVar[Mapping[str, Reader]] = {"lose_versions": read_whole_numbers}
     template_fields: Sequence[str] = (*readers, *TableOperator.template_fields)
     ui_color = "#fce8e6"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RunFolder:
-    """The folder of one DAG run under the staging root.
+    """The folder of one DAG run under the staging root, as one of its tasks uses it.
 
     :param root: such as ``s3://bucket/staging``, ``s3://conn_id@bucket/staging`` or ``file:///var/staging``.
     :param conn_id: the Airflow connection of the storage, when the root names none.
@@ -35,15 +35,21 @@ class RunFolder:
 
                 check_connection(used)
         base = ObjectStoragePath(root, conn_id=None if at else conn_id)
-        self._root = root
         instance: Any = context["ti"]
+        group, _, task = instance.task_id.rpartition(".")
         # Of each task group, so that two in one DAG keep apart.
-        group = instance.task_id.rpartition(".")[0].removesuffix(".tables")
+        group = group.removesuffix(".tables")
         names = [instance.dag_id, instance.run_id, *([group] if group else [])]
         self._path = base.joinpath(*map(safe_name, names))
+        self.root = root
+        #: The id of the task without that of its groups, as a name of a file.
+        self.task_name = safe_name(task)
+        #: The index of a mapped task; -1 of any other.
+        self.map_index: int = -1 if instance.map_index is None else instance.map_index
+        self.try_number: int = instance.try_number
 
     def file(self, *names: str) -> ObjectStoragePath:
-        """A place in the folder that can be written."""
+        """The path of a file in the folder, which can be written: on a disk its parent folders are created."""
         path: ObjectStoragePath = self._path.joinpath(*names)
         if path.protocol in ("file", "local"):
             # An object store has no folders; asked for one, it would make a bucket of a mistyped name.
@@ -51,37 +57,40 @@ class RunFolder:
         return path
 
     def check_writable(self) -> None:
-        """Fail, before anything is done, when nothing can be written to the folder."""
+        """Fail the task, before it does anything, when the staging root cannot be written to.
+
+        It fails without retries where these cannot help.
+        """
         try:
-            place = self.file("probe", uuid.uuid4().hex)  # of each task: others may be trying it out, too
-            place.write_text("written to see whether it can be")
-            place.unlink()
+            path = self.file("probe", uuid.uuid4().hex)  # of each task: others may be trying it out, too
+            path.write_text("written to see whether it can be")
+            path.unlink()
         except Exception as error:
             message = (
-                f"The staging root {self._root} cannot be written to: {type(error).__name__}: {error}. Nothing was "
+                f"The staging root {self.root} cannot be written to: {type(error).__name__}: {error}. Nothing was "
                 "done. Correct it, create its bucket or folder, or give this identity access"
             )
             permanent = isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError))
             raise (AirflowFailException if permanent else AirflowException)(redact_credentials(message)) from error
 
 
-def address(path: ObjectStoragePath) -> str:
-    """The place as anybody else spells it: without the connection."""
+def plain_uri(path: ObjectStoragePath) -> str:
+    """The URI of a path without the Airflow connection in it, as Spark and people spell it."""
     return (
         f"{path.protocol}://{path.bucket}/{path.key.lstrip('/')}" if path.bucket else f"{path.protocol}://{path.path}"
     )
 
 
-def browser_address(path: ObjectStoragePath) -> str:
-    """Where a person finds a file: in the console of AWS or Google, which ask who it is, or its plain address.
+def browser_url(path: ObjectStoragePath) -> str:
+    """The URL at which a browser shows a file: in the console of AWS or Google, which ask who it is, or its plain URI.
 
-    A presigned address is none: whoever sees it could read the file, and it would be kept in an XCom.
+    A presigned URL will not do: whoever sees it could read the file, and it would be kept in an XCom.
     """
     if path.protocol == "gs":
         return f"https://storage.cloud.google.com/{path.bucket}/{quote(path.key.lstrip('/'))}"
     elsewhere = any(os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
     if path.protocol not in ("s3", "s3a") or elsewhere or getattr(path.fs, "endpoint_url", None):
-        return address(path)
+        return plain_uri(path)
     settings: dict[str, Any] = getattr(path.fs, "client_kwargs", None) or {}
     region = str(settings.get("region_name") or os.environ.get("AWS_DEFAULT_REGION") or "")
     domain = next((domain for start, domain in _CONSOLES.items() if region.startswith(start)), "aws.amazon.com")

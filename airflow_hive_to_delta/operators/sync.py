@@ -10,22 +10,32 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import OutputMode, SyncOptions
 from airflow_hive_to_delta.job.actions import ReportedAction
-from airflow_hive_to_delta.operators.arguments import Reader, flag, minutes, one_of, optional, whole_number
-from airflow_hive_to_delta.operators.results import FilesOperator, Result, WritesAssets
+from airflow_hive_to_delta.operators.arguments import (
+    Reader,
+    read_flag,
+    read_minutes,
+    read_one_of,
+    read_optional,
+    read_whole_number,
+)
+from airflow_hive_to_delta.operators.assets import DEFAULT_ALIAS, emit_asset, with_alias_outlet
+from airflow_hive_to_delta.operators.result_store import Result
+from airflow_hive_to_delta.operators.table_files import FileLists, StepResults
+from airflow_hive_to_delta.operators.table_operator import TableOperator
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
 
-class SyncTableOperator(WritesAssets):
+class SyncTableOperator(TableOperator):
     """Brings new, replaced and dropped files of one Hive table, or of each of a batch, into its Delta table.
 
     Returns the :class:`SyncResult` of each table as a dict. What a sync changes is one commit, which carries the
     version of the run: by default the milliseconds of the DAG run's ``run_after``. The same run twice, by a retry or by
     clearing it, therefore changes nothing, and neither does an older run after a newer one: what only its list had
-    waits for the next run. A table that changed is an asset event, as it is for :class:`ConvertTableOperator`; one that
-    a try before this one changed is told again, lest it is never told.
+    waits for the next run. A table that changed is an asset event, as it is for :class:`ConvertTableOperator`. If an
+    earlier try has changed it, the event is emitted again, for that try may have ended before it could emit one.
 
     :param table: a table as discovery returned it, or a batch of them. Its text is never taken for a template.
     :param files: what :class:`ListFilesOperator` returned for it; neither is its text.
@@ -48,20 +58,23 @@ class SyncTableOperator(WritesAssets):
     action: ClassVar[ReportedAction] = "sync"
     verb = "Sync"
     readers: ClassVar[Mapping[str, Reader]] = {
-        "output_mode": one_of(*get_args(OutputMode)),
-        "merge_schema": flag,
-        "overwrite_schema": flag,
-        "run_version": optional(whole_number),
-        "accept_conflicts": flag,
-        "allow_forgotten_entries": flag,
-        "quiet_period": optional(minutes),
+        "output_mode": read_one_of(*get_args(OutputMode)),
+        "merge_schema": read_flag,
+        "overwrite_schema": read_flag,
+        "run_version": read_optional(read_whole_number),
+        "accept_conflicts": read_flag,
+        "allow_forgotten_entries": read_flag,
+        "quiet_period": read_optional(read_minutes),
     }
-    template_fields: Sequence[str] = (*readers, *FilesOperator.template_fields)
+    template_fields: Sequence[str] = (*readers, "files", "results", *TableOperator.template_fields)
+    untrusted_fields: Sequence[str] = ("table", "files", "results")
     ui_color = "#fff3e0"
 
     def __init__(
         self,
         *,
+        files: FileLists | XComArg,
+        results: StepResults | XComArg | None = None,
         output_mode: OutputMode | str = "append",
         merge_schema: bool | str = False,
         overwrite_schema: bool | str = False,
@@ -69,9 +82,12 @@ class SyncTableOperator(WritesAssets):
         accept_conflicts: bool | str = False,
         allow_forgotten_entries: bool | str = False,
         quiet_period: timedelta | float | str | None = None,
+        max_workers: int = 4,
+        asset_alias: str | None = DEFAULT_ALIAS,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**with_alias_outlet(kwargs, asset_alias))
+        self.take_files(files, results, max_workers)
         if overwrite_schema is True and output_mode == "append":
             raise ValueError("overwrite_schema is True with output_mode='append', expected output_mode='complete'")
         self.output_mode = output_mode
@@ -81,10 +97,19 @@ class SyncTableOperator(WritesAssets):
         self.accept_conflicts = accept_conflicts
         self.allow_forgotten_entries = allow_forgotten_entries
         self.quiet_period = quiet_period
+        self.asset_alias = asset_alias
         self.check_arguments()
 
-    def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
-        arguments = super().arguments(context, tables)
+    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[Result]:
+        run = self.run_action(context, tables)
+        for result in (kept.result for kept in run.results):
+            # One that a later run has synced has its event from that run.
+            if result["status"] == "synced" or (result["status"] == "already_synced" and _is_of_this_run(result)):
+                emit_asset(context, self.asset_alias, result)
+        return self.conclude(context, run)
+
+    def job_arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
+        arguments = super().job_arguments(context, tables)
         flags = {option.name: arguments.pop(option.name) for option in fields(SyncOptions)}
         arguments["sync_options"] = SyncOptions.from_dict(flags).to_dict()
         if arguments["run_version"] is None:
@@ -92,20 +117,15 @@ class SyncTableOperator(WritesAssets):
             arguments["run_version"] = int(run.run_after.timestamp() * 1_000)
         return arguments
 
-    def outcome(self, result: Result) -> TableOutcome:
-        outcome = super().outcome(result)
-        by_this_run = result["run_version"] == result["committed_run_version"] and not self.is_of_another_list(result)
-        brought = result["status"] in ("synced", "unchanged") or (result["status"] == "already_synced" and by_this_run)
+    def outcome(self, result: Result, *, from_other_files: bool = False) -> TableOutcome:
+        outcome = super().outcome(result, from_other_files=from_other_files)
+        done_before = result["status"] == "already_synced" and _is_of_this_run(result) and not from_other_files
         # With partitions that wait, the Delta table is not what the files are.
-        if brought and not result["waiting_partition_count"]:
+        if (result["status"] in ("synced", "unchanged") or done_before) and not result["waiting_partition_count"]:
             outcome.written_version = result["version"]
         return outcome
 
-    def done(self, context: Context, results: Sequence[tuple[TableInfo, Result]]) -> None:
-        for _, result in results:
-            # A later run that has synced it has told so itself.
-            by_this_run = result["status"] == "already_synced" and (
-                result["run_version"] == result["committed_run_version"]
-            )
-            if result["status"] == "synced" or by_this_run:
-                self.add_asset(context, result)
+
+def _is_of_this_run(result: Result) -> bool:
+    """Whether the latest sync of the table is that of this run, in whichever try."""
+    return bool(result["run_version"] == result["committed_run_version"])

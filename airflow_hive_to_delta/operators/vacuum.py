@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
-from airflow_hive_to_delta.operators.arguments import Reader, flag, hours, names
-from airflow_hive_to_delta.operators.results import Result, ResultOperator
-from airflow_hive_to_delta.operators.spark_job import TableOperator
+from airflow_hive_to_delta.operators.arguments import Reader, read_flag, read_hours, read_names
+from airflow_hive_to_delta.operators.result_store import Result
+from airflow_hive_to_delta.operators.table_operator import TableOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class VacuumExternalFilesOperator(ResultOperator):
+class VacuumExternalFilesOperator(TableOperator):
     """Deletes files outside of a table's root that Delta removed long ago, which Delta's own VACUUM never does.
 
     Returns the :class:`VacuumResult` of each table as a dict: what would go, or went. Anything in doubt is kept, and a
@@ -36,10 +36,10 @@ class VacuumExternalFilesOperator(ResultOperator):
     action: ClassVar[ReportedAction] = "vacuum"
     verb = "Vacuum"
     readers: ClassVar[Mapping[str, Reader]] = {
-        "retention_hours": hours,
-        "is_dry_run": lambda _, given: flag("dry_run", given),
-        "allow_short_retention": flag,
-        "dropped": names,
+        "retention_hours": read_hours,
+        "is_dry_run": lambda _, given: read_flag("dry_run", given),
+        "allow_short_retention": read_flag,
+        "dropped": read_names,
     }
     template_fields: Sequence[str] = (*readers, *TableOperator.template_fields)
     ui_color = "#fce8e6"
@@ -61,12 +61,16 @@ class VacuumExternalFilesOperator(ResultOperator):
         self.dropped = dropped
         self.check_arguments()
 
-    def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
-        arguments = super().arguments(context, tables)
+    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[Result]:
+        return [self.shorten(result) for result in super().execute_for(context, tables)]
+
+    def job_arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
+        arguments = super().job_arguments(context, tables)
         arguments["dry_run"] = arguments.pop("is_dry_run")
         return arguments
 
-    def returned(self, result: Result) -> Result:
+    def shorten(self, result: Result) -> Result:
+        """The result with as many files as may travel through XCom, and a note of how many there are."""
         most = max(len(result["orphaned_files"]), len(result["deleted_files"]))
         if most <= INLINE_LIMIT:
             return result

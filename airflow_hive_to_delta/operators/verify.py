@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.job.actions import ReportedAction
-from airflow_hive_to_delta.operators.arguments import Reader, check, one_of, optional, whole_number
-from airflow_hive_to_delta.operators.results import FilesOperator, Result
+from airflow_hive_to_delta.operators.arguments import (
+    Reader,
+    check_readable,
+    read_one_of,
+    read_optional,
+    read_whole_number,
+)
+from airflow_hive_to_delta.operators.result_store import Result
+from airflow_hive_to_delta.operators.table_files import FileLists, StepResults, TableFiles, outcomes_by_table
+from airflow_hive_to_delta.operators.table_operator import TableOperator
 from airflow_hive_to_delta.report.formatting import format_count
 from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, TableOutcome
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
 #: What a result says of a table whose Delta table is now what the listed files are.
 _JUST_WRITTEN = ("converted", "synced", "unchanged")
@@ -24,10 +32,10 @@ _PASSED_OVER = "Not verified: this run did not write it, or not all of it, and H
 _OURS = "ours"
 #: Of a table that differs; a batch of them has to travel.
 _MOST_NOTES = 10
-_VERSION = optional(whole_number)
+_VERSION = read_optional(read_whole_number)
 
 
-class VerifyTableOperator(FilesOperator):
+class VerifyTableOperator(TableOperator):
     """Compares one Delta table, or each of a batch, with the Hive table that it was made from.
 
     That a table was verified, at which version and level, is kept beside its log; nothing else is written. Returns the
@@ -50,56 +58,63 @@ class VerifyTableOperator(FilesOperator):
 
     action: ClassVar[ReportedAction] = "verify"
     verb = "Verify"
-    readers: ClassVar[Mapping[str, Reader]] = {"level": one_of(*get_args(VerifyLevel))}
-    template_fields: Sequence[str] = ("level", "version", *FilesOperator.template_fields)
+    readers: ClassVar[Mapping[str, Reader]] = {"level": read_one_of(*get_args(VerifyLevel))}
+    template_fields: Sequence[str] = ("level", "version", "files", "results", *TableOperator.template_fields)
+    untrusted_fields: Sequence[str] = ("table", "files", "results")
     ui_color = "#e0f7fa"
 
     def __init__(
         self,
         *,
+        files: FileLists | XComArg,
+        results: StepResults | XComArg | None = None,
+        max_workers: int = 4,
         level: VerifyLevel | str = "counts",
         version: int | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if version is not None and self._has_step_before:
+        self.take_files(files, results, max_workers)
+        if version is not None and results is not None:
             raise ValueError(f"version is {version!r} beside results, which say the version of each table; give one")
         self.level = level
         self.version = version
         self.check_arguments()
-        check({"version": _VERSION}, {"version": version})
+        check_readable({"version": _VERSION}, {"version": version})
 
-    def ready(self, tables: Sequence[TableInfo]) -> tuple[list[TableInfo], list[TableOutcome]]:
-        listed, others = super().ready(tables)
-        if not self._has_step_before:
+    def select_tables(
+        self, tables: Sequence[TableInfo], files: TableFiles | None
+    ) -> tuple[list[TableInfo], list[TableOutcome]]:
+        listed, others = super().select_tables(tables, files)
+        if not self._follows_step:
             return listed, others
-        known = self.told_before()
-        wanted = self._versions()
-        for name in (table.qualified_name for table in listed if table.qualified_name not in wanted):
-            verified = self._verified_before(known[name])
+        previous_outcomes = self._previous_outcomes()
+        versions = self._versions()
+        for name in (table.qualified_name for table in listed if table.qualified_name not in versions):
+            verified = self._verified_before(previous_outcomes[name])
             others.append(TableOutcome(name, "skipped", notes=[verified or _PASSED_OVER]))
-        return [table for table in listed if table.qualified_name in wanted], others
+        return [table for table in listed if table.qualified_name in versions], others
 
-    def arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
+    def job_arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
         version = _VERSION("version", self.version)
         versions = self._versions()
         return {
-            **super().arguments(context, tables),
+            **super().job_arguments(context, tables),
             "versions": [versions.get(table.qualified_name, version) for table in tables],
         }
 
-    def outcome(self, result: Result) -> TableOutcome:
-        outcome = super().outcome(result)
+    def outcome(self, result: Result, *, from_other_files: bool = False) -> TableOutcome:
+        outcome = super().outcome(result, from_other_files=from_other_files)
         name = result["source_table"]
         # What this run itself has converted is never green without a proof.
-        by_this_run = self.told_before().get(name, {}).get("status") == "converted"
+        by_this_run = self._previous_outcomes().get(name, {}).get("status") == "converted"
         if result["written_since"] and self._versions().get(name) == _OURS and not by_this_run:
             return replace(outcome, status="skipped", error=None, notes=[_too_late(result)], advice="")
         if outcome.status == "verified":
             rows = "" if result["row_count"] is None else f" and {format_count(result['row_count'], 'row')}"
             files = format_count(result["file_count"], "file")
-            told = f"Verified by {result['level']} at version {result['version']}: {files}{rows}"
-            outcome.notes = [told, *outcome.notes]
+            note = f"Verified by {result['level']} at version {result['version']}: {files}{rows}"
+            outcome.notes = [note, *outcome.notes]
         elif result["mismatch_count"] or outcome.advice == LIST_AGAIN:
             # Another list alone would hide that the table is not what it was made from.
             outcome.advice = _ADVICE
@@ -112,18 +127,22 @@ class VerifyTableOperator(FilesOperator):
     def _versions(self) -> dict[str, int | str]:
         """The version to compare of each table that the step before has left, if it is to be compared."""
         versions: dict[str, int | str] = {}
-        for name, told in self.told_before().items():
-            version = _written_version(told)
+        for name, outcome in self._previous_outcomes().items():
+            version = _written_version(outcome)
             if version is not None:
                 versions[name] = version
-            elif told.get("ours") and not self._verified_before(told):
+            elif outcome.get("ours") and not self._verified_before(outcome):
                 versions[name] = _OURS
         return versions
 
-    def _verified_before(self, told: Mapping[str, Any]) -> str | None:
-        """What to say of a table that was verified by this level, or by a stronger one, before."""
+    def _previous_outcomes(self) -> dict[str, dict[str, Any]]:
+        results: Any = self.results
+        return outcomes_by_table(results)
+
+    def _verified_before(self, outcome: Mapping[str, Any]) -> str | None:
+        """The note on a table that was verified by this level, or by a stronger one, before; None if it was not."""
         enough = _LEVELS[_LEVELS.index(self.level) :] if self.level in _LEVELS else ()
-        found = {level: version for level, version in (told.get("verified") or {}).items() if level in enough}
+        found = {level: version for level, version in (outcome.get("verified") or {}).items() if level in enough}
         return next((f"Verified before, by {level} at version {version}" for level, version in found.items()), None)
 
 
@@ -142,11 +161,11 @@ def _too_late(result: Result) -> str:
     )
 
 
-def _written_version(told: Mapping[str, Any]) -> int | None:
-    """Of an outcome, or of a result, which knows nothing of other tries."""
-    if "written_version" in told:
-        version = told["written_version"]
+def _written_version(outcome: Mapping[str, Any]) -> int | None:
+    """The version that the run has written, by an outcome, or by a result, which knows nothing of other tries."""
+    if "written_version" in outcome:
+        version = outcome["written_version"]
     else:
-        whole = told["status"] in _JUST_WRITTEN and not told.get("waiting_partition_count")
-        version = told["version"] if whole else None
+        whole = outcome["status"] in _JUST_WRITTEN and not outcome.get("waiting_partition_count")
+        version = outcome["version"] if whole else None
     return None if version is None else int(version)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import Any, Literal
 
+from airflow_hive_to_delta.core.options import OutputMode
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
-from airflow_hive_to_delta.operators.list_files import Strategy
-from airflow_hive_to_delta.operators.tables import check_count
+from airflow_hive_to_delta.operators.arguments import check_count
+from airflow_hive_to_delta.operators.file_lister import Strategy
+
+RegisterIn = Literal["sql", "glue"]
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,82 @@ class FileListing:
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where Delta tables are registered: a schema for all of them, or one for each database. Nowhere by default."""
+class GlueTarget:
+    """Delta tables are registered in AWS Glue."""
 
-    catalog: str | None = None
-    schema: str | Mapping[str, str] | None = None
-    #: Create a schema that is missing. Unset: through Spark SQL it is created, in Glue the run fails and names it.
+    #: The Glue database for all tables, or one for each database that they come from.
+    schema: str | Mapping[str, str]
+    #: Create a database that is missing. Unset: as the options say, which by default fail the run and name it.
     create_schema: bool | None = None
+    #: The account of the Glue catalog, when it is not the connection's own.
+    catalog_id: str | None = None
+
+    @property
+    def register_in(self) -> RegisterIn:
+        """How tables are registered, as the options say it: in AWS Glue."""
+        return "glue"
+
+    def __post_init__(self) -> None:
+        _check_schema(self.schema)
+
+    @property
+    def catalog(self) -> str | None:
+        """The catalog, as the operators take it."""
+        return self.catalog_id
+
+
+@dataclass(frozen=True)
+class CatalogTarget:
+    """Delta tables are registered in a catalog of Spark, such as Unity Catalog, by Spark SQL."""
+
+    catalog: str
+    #: The schema for all tables, or one for each database that they come from.
+    schema: str | Mapping[str, str]
+    #: Create a schema that is missing. Unset: as the options say, by which it is created by default.
+    create_schema: bool | None = None
+
+    @property
+    def register_in(self) -> RegisterIn:
+        """How tables are registered, as the options say it: by Spark SQL."""
+        return "sql"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.catalog, str) or not self.catalog:
+            raise ValueError(f"catalog is {self.catalog!r}, expected the name of a catalog")
+        _check_schema(self.schema)
+
+
+#: Where Delta tables are registered.
+Target = GlueTarget | CatalogTarget
+
+
+def _check_schema(schema: str | Mapping[str, str]) -> None:
+    if not isinstance(schema, (str, Mapping)) or not schema:
+        raise ValueError(f"schema is {schema!r}, expected a name, or a mapping of database to name")
+
+
+@dataclass(frozen=True)
+class SyncSettings:
+    """What a sync takes over from Hive, and when: see :class:`SyncTableOperator`. Each may be a template."""
+
+    #: ``append`` brings new files; ``complete`` mirrors what Hive has replaced and dropped, too.
+    output_mode: OutputMode | str = "append"
+    #: Take over new columns and wider types.
+    merge_schema: bool | str = False
+    #: Take over Hive's columns as they are; with ``complete`` only.
+    overwrite_schema: bool | str = False
+    #: Add files that Hive has written anew after Delta had changed rows of them.
+    accept_conflicts: bool | str = False
+    #: Go on though entries of the log are gone that no sync has seen.
+    allow_forgotten_entries: bool | str = False
+    #: Partitions with a file younger than this, a timedelta or a number of minutes, wait for the next run, for a Hive
+    #: job may be writing them: see :func:`sync_table`. None for tables that are written to all the time, whose
+    #: partitions would always wait: then half of what a job writes may be taken over, until the next run.
+    quiet_period: timedelta | float | str | None = timedelta(minutes=10)
+
+    def to_arguments(self) -> dict[str, Any]:
+        """The settings as arguments of :class:`SyncTableOperator`."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)

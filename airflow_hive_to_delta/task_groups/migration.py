@@ -8,9 +8,16 @@ from airflow.sdk import BaseOperator, TaskGroup
 
 from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.engines import Engine
-from airflow_hive_to_delta.operators.discover import Choose
-from airflow_hive_to_delta.operators.tables import Options
-from airflow_hive_to_delta.task_groups.config import CatalogSource, FileListing, GlueSource, PerTable, Staging, Target
+from airflow_hive_to_delta.operators.arguments import Options
+from airflow_hive_to_delta.operators.table_selection import Choose
+from airflow_hive_to_delta.task_groups.config import (
+    CatalogSource,
+    FileListing,
+    GlueSource,
+    PerTable,
+    Staging,
+    Target,
+)
 from airflow_hive_to_delta.task_groups.steps import GroupSteps
 
 
@@ -38,7 +45,8 @@ def hive_to_delta_task_group(
 
     :param source: which tables: :class:`GlueSource` or :class:`CatalogSource`.
     :param staging: where manifests, results and the report are kept: :class:`Staging`, or just its root.
-    :param target: where the Delta tables are registered; not at all when not given.
+    :param target: where the Delta tables are registered: :class:`GlueTarget` or :class:`CatalogTarget`; not at all when
+        not given. It sets ``register_in`` of the options.
     :param listing: how files are found; by default on S3 for tables of Glue, by Spark for those of a catalog.
     :param engine: where Spark jobs run; an embedded Spark by default.
     :param options: :class:`ConversionOptions`.
@@ -52,7 +60,7 @@ def hive_to_delta_task_group(
     :param aws_conn_id: the AWS connection of every task; None: the environment's identity.
     :param asset_alias: the alias that the converted tables, as assets, belong to.
     """
-    parts = GroupSteps(
+    tasks = GroupSteps(
         source=source,
         staging=staging,
         target=target,
@@ -69,8 +77,8 @@ def hive_to_delta_task_group(
     )
 
     def steps(table: Any) -> list[BaseOperator]:
-        files = parts.list_files(table)
-        convert = parts.convert(table, files)
-        return [files, convert, *parts.verify_after(convert, table, files)]
+        files = tasks.list_files(table)
+        convert = tasks.convert(table, files)
+        return [files, convert, *tasks.verify_after(convert, table, files)]
 
-    return parts.group(group_id, "convert", steps)
+    return tasks.group(group_id, "convert", steps)

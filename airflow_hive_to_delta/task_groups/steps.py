@@ -2,83 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Required, TypedDict, get_args
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, XComArg, task_group
 
 from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.engines import Engine
 from airflow_hive_to_delta.job.actions import ReportedAction
+from airflow_hive_to_delta.operators.arguments import Options, options_dict
+from airflow_hive_to_delta.operators.assets import DEFAULT_ALIAS
 from airflow_hive_to_delta.operators.convert import ConvertTableOperator
-from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, Choose, GlueDiscoverOperator
+from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, GlueDiscoverOperator
 from airflow_hive_to_delta.operators.list_files import ListFilesOperator
+from airflow_hive_to_delta.operators.outcomes import OUTCOMES
 from airflow_hive_to_delta.operators.report import MigrationReportOperator
 from airflow_hive_to_delta.operators.sync import SyncTableOperator
-from airflow_hive_to_delta.operators.tables import OUTCOMES, Options, options_dict
+from airflow_hive_to_delta.operators.table_selection import Choose
 from airflow_hive_to_delta.operators.verify import VerifyTableOperator
-from airflow_hive_to_delta.task_groups.config import CatalogSource, FileListing, GlueSource, PerTable, Staging, Target
+from airflow_hive_to_delta.task_groups.config import (
+    CatalogSource,
+    CatalogTarget,
+    FileListing,
+    GlueSource,
+    GlueTarget,
+    PerTable,
+    Staging,
+    SyncSettings,
+    Target,
+)
 
 
+class GroupArguments(TypedDict, total=False):
+    """The arguments that every task group takes: see :func:`hive_to_delta_task_group`."""
+
+    source: Required[GlueSource | CatalogSource]
+    staging: Required[Staging | str]
+    listing: FileListing | None
+    engine: Engine | None
+    options: Options
+    per_table: PerTable | None
+    choose: Choose | None
+    at_least_one: bool
+    aws_conn_id: str | None
+    region_name: str | None
+    asset_alias: str | None
+
+
+@dataclass(kw_only=True)
 class GroupSteps:
-    """What the groups are made of, by arguments that all their tasks share."""
+    """Makes the tasks of a group, by the arguments that they share."""
 
-    def __init__(
-        self,
-        *,
-        source: GlueSource | CatalogSource,
-        staging: Staging | str,
-        target: Target | None,
-        listing: FileListing | None,
-        engine: Engine | None,
-        options: Options,
-        per_table: PerTable | None,
-        choose: Choose | None,
-        at_least_one: bool,
-        verify: VerifyLevel | None,
-        aws_conn_id: str | None,
-        region_name: str | None,
-        asset_alias: str | None,
-    ) -> None:
-        self.source = source
-        self.staging = Staging(staging) if isinstance(staging, str) else staging
-        self.target = target or Target()
-        self.per_table = per_table or PerTable()
-        _check("source", source, GlueSource, CatalogSource)
-        _check("staging", self.staging, Staging)
-        _check("target", self.target, Target)
-        _check("per_table", self.per_table, PerTable)
-        self.listing = listing or FileListing("s3" if isinstance(source, GlueSource) else "spark")
-        _check("listing", self.listing, FileListing)
-        if verify not in (None, *get_args(VerifyLevel)):
-            raise ValueError(f"verify is {verify!r}, expected counts, full or None")
-        self.verify = verify
-        self.choose = choose
-        self.at_least_one = at_least_one
-        if self.target.create_schema is not None:
-            options = {**options_dict(options), "create_schema": self.target.create_schema}
-        self.options = options
-        self.asset_alias = asset_alias
-        self.identity: dict[str, Any] = {"aws_conn_id": aws_conn_id, "region_name": region_name}
-        self.job: dict[str, Any] = {
-            **self.identity,
-            "engine": engine,
-            "staging": self.staging.root,
-            "staging_conn_id": self.staging.conn_id,
+    source: GlueSource | CatalogSource
+    staging: Staging | str
+    target: Target | None = None
+    verify: VerifyLevel | None = None
+    listing: FileListing | None = None
+    engine: Engine | None = None
+    options: Options = None
+    per_table: PerTable | None = None
+    choose: Choose | None = None
+    at_least_one: bool = True
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    asset_alias: str | None = DEFAULT_ALIAS
+
+    def __post_init__(self) -> None:
+        staging = Staging(self.staging) if isinstance(self.staging, str) else self.staging
+        per_table = self.per_table or PerTable()
+        listing = self.listing or FileListing("s3" if isinstance(self.source, GlueSource) else "spark")
+        _check("source", self.source, GlueSource, CatalogSource)
+        _check("staging", staging, Staging)
+        _check("per_table", per_table, PerTable)
+        _check("listing", listing, FileListing)
+        if self.verify not in (None, *get_args(VerifyLevel)):
+            raise ValueError(f"verify is {self.verify!r}, expected counts, full or None")
+        if self.target is not None:
+            _check("target", self.target, GlueTarget, CatalogTarget)
+            self.options = _options_for(self.target, self.options)
+        #: The arguments of every task that keeps something: who it is to AWS, and where the staging root is.
+        self._identity: dict[str, Any] = {
+            "aws_conn_id": self.aws_conn_id,
+            "staging": staging.root,
+            "staging_conn_id": staging.conn_id,
         }
-        self.tries: dict[str, Any] = {
-            "retries": self.per_table.retries,
-            "retry_delay": self.per_table.retry_delay,
+        self._tries: dict[str, Any] = {"retries": per_table.retries, "retry_delay": per_table.retry_delay}
+        #: Where tables are registered.
+        self._registration: dict[str, Any] = {
+            "target_catalog": None if self.target is None else self.target.catalog,
+            "target_schema": None if self.target is None else self.target.schema,
         }
-        self.each: dict[str, Any] = {
-            **self.job,
-            **self.tries,
-            "options": options,
+        self._batch_size = per_table.batch_size
+        self._max_workers = per_table.max_workers
+        self._listing: dict[str, Any] = {
+            "listing": listing.strategy,
+            "inventory_manifests": listing.inventory_manifests,
+            "glue_database": listing.glue_database,
+            "inline_limit": listing.inline_limit,
+        }
+        #: The arguments of every task that runs for each table.
+        self._each: dict[str, Any] = {
+            **self._identity,
+            **self._tries,
+            "region_name": self.region_name,
+            "engine": self.engine,
+            "options": self.options,
             # Depth first: else every table would be listed before the first one is converted, by a list of hours ago.
             "weight_rule": "upstream",
-            "max_active_tis_per_dagrun": self.per_table.max_active,
-            "execution_timeout": self.per_table.execution_timeout,
-            **({"pool": self.per_table.pool} if self.per_table.pool else {}),
+            "max_active_tis_per_dagrun": per_table.max_active,
+            "execution_timeout": per_table.execution_timeout,
+            **({"pool": per_table.pool} if per_table.pool else {}),
         }
 
     def group(
@@ -89,7 +123,10 @@ class GroupSteps:
         *,
         leave_out_delta: bool = False,
     ) -> TaskGroup:
-        """Discover, the steps mapped over the tables, and the report."""
+        """The whole group: discovery, the steps mapped over the tables, and the report.
+
+        :param steps: makes the tasks of a table, in their order.
+        """
         made: list[BaseOperator] = []
         with TaskGroup(group_id) as group:
             discover = self.discover(leave_out_delta=leave_out_delta)
@@ -104,71 +141,65 @@ class GroupSteps:
                 discover_task_id=discover.task_id,
                 table_task_ids=[step.task_id for step in made],
                 action=action,
-                staging=self.staging.root,
-                staging_conn_id=self.staging.conn_id,
-                aws_conn_id=self.identity["aws_conn_id"],
-                **self.tries,
+                **self._identity,
+                **self._tries,
             )
             mapped >> report
         return group
 
     def discover(self, *, leave_out_delta: bool) -> GlueDiscoverOperator | CatalogDiscoverOperator:
-        choice: dict[str, Any] = {
+        """The task that finds the tables."""
+        arguments: dict[str, Any] = {
             "task_id": "discover",
-            "target_catalog": self.target.catalog,
-            "target_schema": self.target.schema,
             "choose": self.choose,
-            "batch_size": self.per_table.batch_size,
+            "batch_size": self._batch_size,
             "options": self.options,
             "leave_out_delta": leave_out_delta,
             "at_least_one": "found" if self.at_least_one else False,
-            **self.tries,
+            "region_name": self.region_name,
+            **self._registration,
+            **self._identity,
+            **self._tries,
         }
         source = self.source
         if isinstance(source, CatalogSource):
-            return CatalogDiscoverOperator(allow=source.allow, deny=source.deny, **self.job, **choice)
+            return CatalogDiscoverOperator(allow=source.allow, deny=source.deny, engine=self.engine, **arguments)
         return GlueDiscoverOperator(
             databases=source.databases,
             include=source.include,
             exclude=source.exclude,
             catalog_id=source.catalog_id,
-            **self.identity,
-            staging=self.staging.root,
-            staging_conn_id=self.staging.conn_id,
-            **choice,
+            **arguments,
         )
 
     def list_files(self, table: Any) -> ListFilesOperator:
-        return ListFilesOperator(
-            task_id="list_files",
-            table=table,
-            listing=self.listing.strategy,
-            inventory_manifests=self.listing.inventory_manifests,
-            glue_database=self.listing.glue_database,
-            inline_limit=self.listing.inline_limit,
-            **self.each,
-        )
+        """The task that lists the files of a table."""
+        return ListFilesOperator(task_id="list_files", table=table, **self._listing, **self._each)
 
     def convert(self, table: Any, files: ListFilesOperator) -> ConvertTableOperator:
+        """The task that converts a table."""
         return ConvertTableOperator(
             task_id="convert",
-            target_catalog=self.target.catalog,
-            target_schema=self.target.schema,
             asset_alias=self.asset_alias,
+            **self._registration,
             **self._of_files(table, files),
         )
 
     def sync(
-        self, table: Any, files: ListFilesOperator, mode: dict[str, Any], converted: BaseOperator | None = None
+        self, table: Any, files: ListFilesOperator, settings: SyncSettings, converted: BaseOperator | None = None
     ) -> SyncTableOperator:
-        """The sync, after the conversion of what is new if there is one."""
+        """The task that syncs a table, after the conversion of what is new if there is one."""
         after = {} if converted is None else self._after(converted)
         return SyncTableOperator(
-            task_id="sync", asset_alias=self.asset_alias, **mode, **after, **self._of_files(table, files)
+            task_id="sync",
+            asset_alias=self.asset_alias,
+            **settings.to_arguments(),
+            **after,
+            **self._of_files(table, files),
         )
 
     def verify_after(self, written: BaseOperator, table: Any, files: ListFilesOperator) -> list[BaseOperator]:
-        """The step that compares what an earlier one has written; none when nobody asked for it."""
+        """The task that compares what an earlier one has written, or none, as the group is to verify or not."""
         if self.verify is None:
             return []
         return [
@@ -178,13 +209,29 @@ class GroupSteps:
         ]
 
     def _after(self, step: BaseOperator) -> dict[str, Any]:
-        """What a task takes to come after another one, for the tables that this did not fail for."""
+        """The arguments of a task that comes after another one, for the tables that this did not fail for."""
         # A table by itself that failed stops its steps. Of a batch the others go on: the task sees who they are.
-        rule = TriggerRule.ALL_DONE if self.per_table.batch_size else TriggerRule.ALL_SUCCESS
+        rule = TriggerRule.ALL_DONE if self._batch_size else TriggerRule.ALL_SUCCESS
         return {"results": XComArg(step, key=OUTCOMES), "trigger_rule": rule}
 
     def _of_files(self, table: Any, files: ListFilesOperator) -> dict[str, Any]:
-        return {"table": table, "files": files.output, "max_workers": self.per_table.max_workers, **self.each}
+        return {"table": table, "files": files.output, "max_workers": self._max_workers, **self._each}
+
+
+def _options_for(target: Target, options: Options) -> dict[str, Any]:
+    """The options by which tables are registered in a target."""
+    wanted = target.register_in
+    # In ConversionOptions sql may be the default. In a dict there are no defaults.
+    given = options.get("register_in") if isinstance(options, Mapping) else getattr(options, "register_in", None)
+    unset = (None,) if isinstance(options, Mapping) else (None, "sql")
+    if given != wanted and given not in unset:
+        raise ValueError(
+            f"options has register_in={given!r} beside target={target!r}, which registers in {wanted!r}. Leave "
+            "register_in out: the target says where tables are registered"
+        )
+    checked = options_dict(options)
+    create_schema = checked["create_schema"] if target.create_schema is None else target.create_schema
+    return {**checked, "register_in": wanted, "create_schema": create_schema}
 
 
 def _check(argument: str, given: Any, *expected: type) -> None:

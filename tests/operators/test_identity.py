@@ -18,7 +18,7 @@ import pytest
 from botocore.credentials import RefreshableCredentials
 
 from airflow_hive_to_delta.operators import credential_server
-from airflow_hive_to_delta.operators.credential_server import serving
+from airflow_hive_to_delta.operators.credential_server import serve_credentials
 from airflow_hive_to_delta.operators.identity import job_environment
 from tests.support.airflow_runs import dag_source
 from tests.support.aws import REGION
@@ -53,7 +53,7 @@ def machine_with_a_role(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As on ECS or EKS: the machine's identity is renewed, and is in no key that the environment has."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    with serving(expiring(60)[0]) as address:
+    with serve_credentials(expiring(60)[0]) as address:
         for name, value in address.items():
             monkeypatch.setenv(name, value)
         yield
@@ -111,7 +111,7 @@ def test_a_role_is_served_to_a_job_on_this_machine_only(airflow_home, monkeypatc
 
 def test_credentials_are_renewed_and_only_the_token_opens_them() -> None:
     credentials, made = expiring(5)  # which botocore renews whenever they are asked for
-    with serving(credentials) as address:
+    with serve_credentials(credentials) as address:
         uri = address["AWS_CONTAINER_CREDENTIALS_FULL_URI"]
         assert uri.startswith("http://127.0.0.1:")
         for token in ("", "wrong", address["AWS_CONTAINER_AUTHORIZATION_TOKEN"][:-1]):
@@ -132,7 +132,7 @@ def test_what_keeps_credentials_from_being_renewed_is_said(caplog) -> None:
     ended = datetime.now(UTC).isoformat()
     metadata = {"access_key": "a", "secret_key": "s", "token": "t", "expiry_time": ended}
     credentials = RefreshableCredentials.create_from_metadata(metadata, denied, "test")
-    with serving(credentials) as address:
+    with serve_credentials(credentials) as address:
         headers = {"Authorization": address["AWS_CONTAINER_AUTHORIZATION_TOKEN"]}
         with pytest.raises(HTTPError, match="500"):
             urlopen(Request(address["AWS_CONTAINER_CREDENTIALS_FULL_URI"], headers=headers))

@@ -13,12 +13,14 @@ import pytest
 from airflow_hive_to_delta import (
     CatalogDiscoverOperator,
     CatalogSource,
+    CatalogTarget,
     ConversionOptions,
     ConvertTableOperator,
     CutOverTableOperator,
     FileListing,
     GlueDiscoverOperator,
     GlueSource,
+    GlueTarget,
     ListFilesOperator,
     LocalSpark,
     MigrationReportOperator,
@@ -26,8 +28,8 @@ from airflow_hive_to_delta import (
     PlanMigrationOperator,
     RollbackTableOperator,
     Staging,
+    SyncSettings,
     SyncTableOperator,
-    Target,
     VacuumExternalFilesOperator,
     VerifyTableOperator,
     hive_to_delta_sync_task_group,
@@ -144,9 +146,30 @@ def test_the_provider_info_imports_nothing() -> None:
             "verify is 'all', expected counts, full or None",
         ),
         (
-            lambda: hive_to_delta_sync_task_group(source=GlueSource("d"), staging="s3://b", target=Target(schema="x")),
+            lambda: hive_to_delta_sync_task_group(source=GlueSource("d"), staging="s3://b", target=GlueTarget("x")),
             "target is given without convert_new",
         ),
+        (
+            lambda: hive_to_delta_sync_task_group(source=GlueSource("d"), staging="s3://b", sync="complete"),
+            "sync is 'complete', expected SyncSettings",
+        ),
+        (
+            lambda: hive_to_delta_task_group(
+                source=GlueSource("d"),
+                staging="s3://b",
+                target=CatalogTarget("main", "bronze"),
+                options=ConversionOptions(register_in="glue"),
+            ),
+            "options has register_in='glue' beside target=CatalogTarget.* which registers in 'sql'. Leave",
+        ),
+        (
+            lambda: hive_to_delta_task_group(
+                source=GlueSource("d"), staging="s3://b", target=GlueTarget("x"), options={"register_in": "sql"}
+            ),
+            "options has register_in='sql' beside target=GlueTarget.* which registers in 'glue'",
+        ),
+        (lambda: GlueTarget(""), "schema is '', expected a name, or a mapping of database to name"),
+        (lambda: CatalogTarget(None, "bronze"), "catalog is None, expected the name of a catalog"),
         (lambda: PerTable(max_active=0), "max_active is 0"),
         (lambda: PerTable(retries=-1), "retries is -1"),
         (lambda: LocalSpark(memory="lots"), "memory is 'lots'"),
@@ -572,13 +595,13 @@ def test_two_groups_of_one_dag_keep_apart(lake, run_dag) -> None:
 
 
 def test_a_label_fits_into_airflows_database(airflow_home) -> None:
-    from airflow_hive_to_delta.operators.tables import label_of
+    from airflow_hive_to_delta.operators.tables import batch_label
 
     long = {"name": "n" * 255, "database": "d" * 255, "location": "s3://b/t"}
-    assert len(label_of(long)) == 250
-    assert len(label_of([long] * 20)) == 250
-    assert label_of([long] * 20).endswith("… and 19 more")
-    assert label_of({"name": "t", "database": "d", "location": "s3://b/t"}) == "d.t"
+    assert len(batch_label(long)) == 250
+    assert len(batch_label([long] * 20)) == 250
+    assert batch_label([long] * 20).endswith("… and 19 more")
+    assert batch_label({"name": "t", "database": "d", "location": "s3://b/t"}) == "d.t"
 
 
 def test_airflow_knows_the_provider(airflow_home) -> None:
@@ -590,7 +613,9 @@ def test_airflow_knows_the_provider(airflow_home) -> None:
 
 
 def test_the_config_objects_have_defaults_that_work(airflow_home) -> None:
-    assert (PerTable().retries, FileListing().strategy, Target().catalog) == (2, "s3", None)
+    assert (PerTable().retries, FileListing().strategy, GlueTarget("d").catalog) == (2, "s3", None)
+    assert (GlueTarget("d").create_schema, CatalogTarget("c", "s").create_schema) == (None, None)
+    assert SyncSettings().output_mode == "append"
     assert CatalogSource("a.b.*").deny == ("*.information_schema.*",)
     assert Staging("s3://b").conn_id is None
     assert ConversionOptions().stats == "footer"

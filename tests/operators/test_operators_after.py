@@ -341,7 +341,7 @@ def test_what_is_too_long_to_travel_is_cut_short_and_says_so(airflow_home) -> No
         vacuum = VacuumExternalFilesOperator(task_id="vacuum", table={}, staging="s3://b/staging")
         verify = VerifyTableOperator(task_id="verify", table={}, files={})
     result = VacuumResult("d.t", files, location="s3://b/t", orphaned_bytes=7).to_dict()
-    travels = vacuum.returned(result)
+    travels = vacuum.shorten(result)
     assert travels["orphaned_files"] == files[:100]
     assert travels["notes"] == ["The first 100 of 100000 files; the others are with the results under the staging root"]
     assert vacuum.outcome(result).file_count == 100_000, "the report counts all of them"

@@ -74,7 +74,9 @@ def test_several_databases_go_into_a_schema_each(lake, run_dag, spark, glue) -> 
     for schema in schemas.values():
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {schema}")
     try:
-        run = run_dag(group(lake, f"target=Target('spark_catalog', {schemas!r})", databases=[lake.database, other]))
+        run = run_dag(
+            group(lake, f"target=CatalogTarget('spark_catalog', {schemas!r})", databases=[lake.database, other])
+        )
         assert run.state == "success"
         report = run.xcom("report", "report")
         assert {t["table"]: t["target_table"] for t in report["tables"]} == {
@@ -137,7 +139,7 @@ def test_what_cannot_be_written_to_is_found_out_before_the_first_commit(lake, ru
     lake.put("t/000000_0", {"n": [1]})
     lake.glue_table({"n": "bigint"}, name="t")
     before = lake.objects()
-    target = f"target=Target(schema='{lake.database}_delat'), options=ConversionOptions(register_in='glue')"
+    target = f"target=GlueTarget('{lake.database}_delat')"
 
     gone = run_dag(group(lake).replace(f"{lake.bucket}/staging", f"{lake.bucket}-gone/staging"))
     mistyped = run_dag(group(lake, target))
@@ -253,7 +255,7 @@ def test_what_is_mended_and_cleared_gets_well(lake, run_dag, clear_and_run, spar
         DatabaseName=delta,
         TableInput={"Name": "taken", "StorageDescriptor": {"Location": f"s3://{lake.bucket}/other", "Columns": []}},
     )
-    target = f"target=Target(schema={delta!r}), options=ConversionOptions(register_in='glue')"
+    target = f"target=GlueTarget({delta!r})"
 
     run = run_dag(group(lake, target, per_table=f"batch_size={batch_size}"))
 
@@ -296,7 +298,7 @@ def test_a_wrong_location_that_was_converted_is_mended_as_the_docs_say(lake, run
     lake.glue.create_database(DatabaseInput={"Name": delta})
     lake.put("t/000000_0", {"n": [1]})
     lake.glue_table({"n": "bigint"}, name="t", location=lake.location("mistyped"))
-    run = run_dag(group(lake, f"target=Target(schema={delta!r}), options=ConversionOptions(register_in='glue')"))
+    run = run_dag(group(lake, f"target=GlueTarget({delta!r})"))
     assert (run.state, run.xcom("report", "report")["totals"]["empty"]) == ("success", 1)
 
     (table,) = GlueDiscovery(lake.database).discover()
@@ -387,10 +389,7 @@ def test_a_table_whose_registration_failed_once_is_verified(lake, run_dag, spark
         return register(*arguments)
 
     monkeypatch.setattr(registration, "register", fails_once)
-    target = (
-        f"target=Target(schema='{lake.database}_delta', create_schema=True),"
-        " options=ConversionOptions(register_in='glue')"
-    )
+    target = f"target=GlueTarget('{lake.database}_delta', create_schema=True)"
 
     run = run_dag(group(lake, target))
 

@@ -23,12 +23,12 @@ def group(
     per_table: str = "",
     engine: str = "SharedSession()",
     imports: str = "",
-    quiet: str = "quiet_period=None,",
+    sync: str = "quiet_period=None",
 ) -> str:
     return dag_source(
         f"hive_to_delta_sync_task_group(source=GlueSource({lake.database!r}), staging='s3://{lake.bucket}/staging',"
         f" engine={engine}, aws_conn_id=None, per_table=PerTable(retries=1, retry_delay=timedelta(0){per_table}),"
-        f" {quiet} {more})",
+        f" sync=SyncSettings({sync}), {more})",
         imports=imports,
     )
 
@@ -48,11 +48,9 @@ def test_converted_once_synced_after_and_left_when_cut_over(lake, run_dag, spark
         lake.put(f"{name}/000000_0", {"n": [1]})
         lake.glue_table({"n": "bigint"}, name=name)
         originals[name] = lake.hive_table({"n": "bigint"}, name=name)
-    arguments = (
-        f"convert_new=True, target=Target(schema='{lake.database}_delta', create_schema=True),"
-        " options={'register_in': 'glue'}, verify='counts', output_mode='complete', merge_schema=True"
-    )
-    daily = group(lake, arguments, per_table=", batch_size=5")
+    arguments = f"convert_new=True, target=GlueTarget('{lake.database}_delta', create_schema=True), verify='counts'"
+    mirror = "output_mode='complete', merge_schema=True"
+    daily = group(lake, arguments, per_table=", batch_size=5", sync=f"{mirror}, quiet_period=None")
 
     first = run_dag(daily)
     assert first.state == "success"
@@ -62,7 +60,7 @@ def test_converted_once_synced_after_and_left_when_cut_over(lake, run_dag, spark
 
     lake.put("a/000001_0", {"n": [2]})
     lake.s3.delete_object(Bucket=lake.bucket, Key="a/000000_0")
-    early = run_dag(group(lake, arguments, per_table=", batch_size=5", quiet=""))
+    early = run_dag(group(lake, arguments, per_table=", batch_size=5", sync=mirror))
     assert early.state == "success"
     assert statuses(early) == {"a": "unchanged", "b": "unchanged"}
     assert any("younger than 0:10:00 in 1 partition(s): the table." in note for note in told(early)["a"]["notes"])

@@ -1,0 +1,86 @@
+"""The results of a task's tables, kept with the run under the staging root."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.job.file_names import safe_name
+from airflow_hive_to_delta.job.table_results import EarlierTries, earlier_tries
+from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
+
+#: The result of one table, as a dict.
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """The result of a table in this run."""
+
+    table: TableInfo
+    result: Result
+    #: Whether an earlier try made it, from other files than are listed now.
+    from_other_files: bool = False
+
+
+class ResultStore:
+    """Keeps the results of one task's tables, and knows what its jobs have left of them.
+
+    :param folder: the run's folder; None: there is no staging root, and nothing is kept.
+    """
+
+    def __init__(self, folder: RunFolder | None) -> None:
+        self._folder = folder
+
+    def job_arguments(self) -> dict[str, Any]:
+        """What a job's request says of where the job keeps the result of each table as it ends."""
+        if self._folder is None:
+            return {}
+        return {"table_results": {"folder": plain_uri(self._jobs_folder()), "try": self._folder.try_number}}
+
+    def earlier_tries(self, tables: Iterable[TableInfo]) -> EarlierTries:
+        """What the jobs of this task have left of the tables, in this try too."""
+        if self._folder is None:
+            return EarlierTries()
+        folder = self._jobs_folder()
+        folder.fs.invalidate_cache()  # jobs write there
+        try:
+            names = [path.name for path in folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):  # no job has kept anything there
+            return EarlierTries()
+        return earlier_tries((t.qualified_name for t in tables), names, lambda name: (folder / name).read_text())
+
+    def keep(self, table: TableInfo, result: Result, made_from: dict[str, Any]) -> TableResult:
+        """Keep the result of a table. A try that found the work done by an earlier one gets the result of that one.
+
+        :param made_from: what is kept beside the result, to tell it from one that was made from other files.
+        """
+        if self._folder is None:
+            return TableResult(table, result)
+        path = self._folder.file("results", self._folder.task_name, f"{safe_name(table.qualified_name)}.json")
+        from_other_files = False
+        if _is_of_earlier_try(result) and path.exists():
+            earlier: Result = json.loads(path.read_text())
+            if made_from != (before := {name: earlier.get(name) for name in made_from}):
+                from_other_files = True
+                made_from = before
+            elif all(earlier.get(name) == result[name] for name in ("success", "location", "version")):
+                # That it was verified is known since.
+                since = {name: result[name] for name in ("verified",) if name in result}
+                merged = {name: earlier.get(name, value) for name, value in result.items()}
+                return TableResult(table, merged | since)
+        path.write_text(json.dumps({**result, **made_from}))
+        return TableResult(table, result, from_other_files)
+
+    def _jobs_folder(self) -> Any:
+        """Where the jobs of this task keep what they are done with."""
+        assert self._folder is not None, "asked before"
+        return self._folder.file("jobs", self._folder.task_name, str(self._folder.map_index))
+
+
+def _is_of_earlier_try(result: Result) -> bool:
+    """Whether there was nothing left to do. A conversion that finds a log says so in its message."""
+    return result.get("status", "").startswith("already_") or bool(result.get("message"))
