@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from airflow_hive_to_delta.core.storage import aws, log_storage
+from airflow_hive_to_delta.core.storage import aws
+from airflow_hive_to_delta.core.storage.local import LocalStorage
+from airflow_hive_to_delta.core.storage.s3 import S3Storage
 
 #: What changes something, of every storage.
 _CHANGES = ("put_if_absent", "delete", "delete_files", "move", "remove_folder")
@@ -45,7 +47,7 @@ def killed_at(step: int, *, after: bool) -> Iterator[list[str]]:
         return run
 
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (log_storage.S3Storage, log_storage.LocalStorage):
+        for kind in (S3Storage, LocalStorage):
             for name in _CHANGES:
                 patch.setattr(kind, name, counted(getattr(kind, name), f"{name} on {kind.__name__}"))
         whole = aws.glue_client

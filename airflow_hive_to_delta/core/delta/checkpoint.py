@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from airflow_hive_to_delta.core.delta.action_schemas import WRITTEN_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import action_line
-from airflow_hive_to_delta.core.delta.log import commit_path, log_folder
+from airflow_hive_to_delta.core.delta.log_files import commit_path, log_folder
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 
 if TYPE_CHECKING:
-    from airflow_hive_to_delta.core.storage.log_storage import Storage
+    from airflow_hive_to_delta.core.storage.base import Storage
     from airflow_hive_to_delta.core.storage.uri import Location
 
 

@@ -29,16 +29,15 @@ from airflow_hive_to_delta.core.delta.actions import (
 from airflow_hive_to_delta.core.delta.log_files import (
     COMMIT,
     commit_info_of,
+    commit_path,
     is_ours,
     is_rollback_begun,
     log_files,
+    log_folder,
     refuse_broken,
     refuse_catalog_managed,
     refuse_half_rolled_back,
 )
-from airflow_hive_to_delta.core.delta.log_files import commit_path as commit_path
-from airflow_hive_to_delta.core.delta.log_files import log_folder as log_folder
-from airflow_hive_to_delta.core.delta.log_files import records_folder as records_folder
 from airflow_hive_to_delta.core.errors import (
     MissingError,
     PermanentError,
@@ -52,7 +51,7 @@ from airflow_hive_to_delta.core.schema.partition_values import is_partition_type
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, add_path, parse_location
 
 if TYPE_CHECKING:
-    from airflow_hive_to_delta.core.storage.log_storage import Storage
+    from airflow_hive_to_delta.core.storage.base import Storage
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from airflow_hive_to_delta.core.errors import MissingError, PermanentError, Unsu
 from airflow_hive_to_delta.core.storage.uri import Location
 
 if TYPE_CHECKING:
-    from airflow_hive_to_delta.core.storage.log_storage import Storage
+    from airflow_hive_to_delta.core.storage.base import Storage
 
 #: The record that a rollback writes before anything else, and removes at its end.
 ROLLBACK = "rollback.json"

@@ -17,7 +17,7 @@ from airflow_hive_to_delta.core.errors import MissingError
 from airflow_hive_to_delta.core.storage.uri import Location
 
 if TYPE_CHECKING:
-    from airflow_hive_to_delta.core.storage.log_storage import Storage
+    from airflow_hive_to_delta.core.storage.base import Storage
 
 
 @dataclass(frozen=True)

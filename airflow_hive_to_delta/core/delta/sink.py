@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.delta.log import commit_path, log_state
-from airflow_hive_to_delta.core.delta.log_files import is_there
+from airflow_hive_to_delta.core.delta.log import log_state
+from airflow_hive_to_delta.core.delta.log_files import commit_path, is_there
 from airflow_hive_to_delta.core.errors import PermanentError, SchemaError
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
@@ -21,7 +21,7 @@ from airflow_hive_to_delta.core.storage.uri import Location, is_hidden, parse_lo
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-    from airflow_hive_to_delta.core.storage.log_storage import Storage
+    from airflow_hive_to_delta.core.storage.base import Storage
 
 APPEND = "append"
 COMPLETE = "complete"

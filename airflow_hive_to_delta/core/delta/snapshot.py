@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import Metadata, metadata_of
 from airflow_hive_to_delta.core.delta.log_files import commit_path, is_ours, log_folder
-from airflow_hive_to_delta.core.delta.log_files import some as some
-from airflow_hive_to_delta.core.delta.log_segment import LogSegment as LogSegment
-from airflow_hive_to_delta.core.delta.log_segment import log_segment as log_segment
-from airflow_hive_to_delta.core.delta.protocol import Protocol as Protocol
-from airflow_hive_to_delta.core.delta.protocol import check_readable
+from airflow_hive_to_delta.core.delta.log_segment import LogSegment, log_segment
+from airflow_hive_to_delta.core.delta.protocol import Protocol, check_readable
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
     HiveToDeltaError,
@@ -41,7 +38,7 @@ from airflow_hive_to_delta.core.storage.uri import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 
-    from airflow_hive_to_delta.core.storage.log_storage import Storage
+    from airflow_hive_to_delta.core.storage.base import Storage
 
 logger = logging.getLogger(__name__)
 

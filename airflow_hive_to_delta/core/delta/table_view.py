@@ -21,7 +21,8 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import details, sql_identifier
-from airflow_hive_to_delta.core.storage.log_storage import Storage, storage_for
+from airflow_hive_to_delta.core.storage.base import Storage
+from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from airflow_hive_to_delta.core.errors import UnsupportedTableError
 from airflow_hive_to_delta.core.schema.types import walk_fields
 
 if TYPE_CHECKING:
-    from airflow_hive_to_delta.core.delta.snapshot import Protocol, Snapshot
+    from airflow_hive_to_delta.core.delta.protocol import Protocol
+    from airflow_hive_to_delta.core.delta.snapshot import Snapshot
 
 #: Features that demand nothing of a writer which only adds and removes whole files. Of some that is true only while no
 #: column or property uses them, which :func:`check_writable` checks.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Self
 from airflow_hive_to_delta.core.errors import UnsupportedTableError
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
-from airflow_hive_to_delta.core.storage.log_storage import Storage, storage_for
+from airflow_hive_to_delta.core.storage.base import Storage
+from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import Location, check_allowed, parse_location
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.catalogs import registration as catalog
+from airflow_hive_to_delta.core.catalogs import registration
 from airflow_hive_to_delta.core.catalogs.target_names import (
     SchemaOf,
     same_target,
@@ -27,6 +27,7 @@ from airflow_hive_to_delta.core.catalogs.target_names import (
 from airflow_hive_to_delta.core.delta import actions as log_actions
 from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
+from airflow_hive_to_delta.core.delta.log_files import log_folder
 from airflow_hive_to_delta.core.errors import PermanentError, is_refusal
 from airflow_hive_to_delta.core.lifecycle.commit_writer import write_actions, write_adds
 from airflow_hive_to_delta.core.lifecycle.context import TableContext
@@ -86,7 +87,7 @@ def convert_table(
         partition_keys=list(types),
         partition_types=types,
     )
-    target = catalog.target_of(target_catalog, target_schema, target_table, options)
+    target = registration.target_of(target_catalog, target_schema, target_table, options)
     files = check_files_df(files_df)
     return _convert_one(TableContext.open(spark, table, options), lambda: files, target)
 
@@ -163,11 +164,11 @@ class TableConverter:
             lambda: listed_before(self._listing, table),
         )
 
-    def _target(self, table: TableInfo) -> catalog.Target | None:
+    def _target(self, table: TableInfo) -> registration.Target | None:
         schema = self._schema_of(table)
         if self._catalog is None and schema is None:
             return None
-        target = catalog.target_of(self._catalog, schema, table.target_table_name, self._options)
+        target = registration.target_of(self._catalog, schema, table.target_table_name, self._options)
         same = self._names_by_target[target_key(table, self._schema_of)]
         if target is not None and len(same) > 1:
             raise PermanentError(same_target(same, target.name))
@@ -198,12 +199,12 @@ def _partition_columns(given: Sequence[str] | Mapping[str, str] | None) -> dict[
 def _convert_one(
     context: TableContext,
     list_files: Callable[[], DataFrame],
-    target: catalog.Target | None,
+    target: registration.Target | None,
     listed: Callable[[], ListedAt | None] = lambda: None,
 ) -> ConversionResult:
     started = time.monotonic()
     partition_types = parse_partition_types(context)
-    registered = target is None or catalog.check_target(context.spark, target, context.root, context.options)
+    registered = target is None or registration.check_target(context.spark, target, context.root, context.options)
     state = read_log_state(context)
     if state.exists:
         result = _finish_existing(context, state, target, registered)
@@ -216,7 +217,7 @@ def _convert_files(
     context: TableContext,
     files: DataFrame,
     partition_types: dict[str, str],
-    target: catalog.Target | None,
+    target: registration.Target | None,
     listed: ListedAt | None,
 ) -> ConversionResult:
     table, root, storage, options = context.table, context.root, context.storage, context.options
@@ -244,7 +245,7 @@ def _convert_files(
             committed = delta_log.commit(storage, root, 0, entry, txn_id)
     if not committed:
         state = delta_log.log_state(storage, root)
-        registered = target is None or catalog.check_target(context.spark, target, root, options)
+        registered = target is None or registration.check_target(context.spark, target, root, options)
         return _finish_existing(context, state, target, registered)
     records = context.records
     records.keep_source(table)
@@ -253,8 +254,8 @@ def _convert_files(
     notes = list(found.notes)
     if target is not None:
         records.keep_registration(target, options.region)
-        registration = catalog.register(context.spark, target, root, schema.schema, columns, table.comment, options)
-        notes += registration.notes
+        done = registration.register(context.spark, target, root, schema.schema, columns, table.comment, options)
+        notes += done.notes
     return ConversionResult(
         source_table=table.qualified_name,
         target_table=target.name if target else "",
@@ -265,7 +266,7 @@ def _convert_files(
         is_empty=not described.file_count,
         row_count=rows,
         location=str(root),
-        delta_log_location=str(delta_log.log_folder(root)),
+        delta_log_location=str(log_folder(root)),
         version=0,
         user_metadata=options.user_metadata,
         ours=True,
@@ -276,7 +277,7 @@ def _convert_files(
 
 
 def _finish_existing(
-    context: TableContext, state: delta_log.LogState, target: catalog.Target | None, registered: bool
+    context: TableContext, state: delta_log.LogState, target: registration.Target | None, registered: bool
 ) -> ConversionResult:
     """Finish what an earlier run of this package left undone of a table that has a log. Others' tables stay as is."""
     table, root, storage, options = context.table, context.root, context.storage, context.options
@@ -295,11 +296,11 @@ def _finish_existing(
         if target is not None and not registered:
             metadata = delta_log.read_metadata(storage, root)
             records.keep_registration(target, options.region)
-            registration = catalog.register(
+            done = registration.register(
                 context.spark, target, root, metadata.schema, metadata.partition_columns, metadata.description, options
             )
-            made = registration.made
-            notes += registration.notes
+            made = done.made
+            notes += done.notes
             registered = True
     elif not registered:
         whose = f"as {state.catalog_table}" if state.ours else "by another writer"
@@ -320,7 +321,7 @@ def _finish_existing(
         is_empty=is_empty,
         byte_count=(state.byte_count or 0) if same_table else 0,
         location=str(root),
-        delta_log_location=str(delta_log.log_folder(root)),
+        delta_log_location=str(log_folder(root)),
         version=state.version,
         user_metadata=state.user_metadata if same_table else None,
         ours=same_table,

@@ -24,7 +24,7 @@ from functools import cached_property, reduce
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.delta.log import commit_path
+from airflow_hive_to_delta.core.delta.log_files import commit_path
 from airflow_hive_to_delta.core.delta.snapshot import Commit, log_reader
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.lifecycle.records import Records

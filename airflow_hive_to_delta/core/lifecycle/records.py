@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalogs.registration import Target
-from airflow_hive_to_delta.core.delta.log import log_state, records_folder
+from airflow_hive_to_delta.core.delta.log import log_state
+from airflow_hive_to_delta.core.delta.log_files import records_folder
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.storage.uri import Location
@@ -32,7 +33,7 @@ from airflow_hive_to_delta.core.storage.uri import Location
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.delta.snapshot import Snapshot
     from airflow_hive_to_delta.core.results import VerifyResult
-    from airflow_hive_to_delta.core.storage.log_storage import Storage
+    from airflow_hive_to_delta.core.storage.base import Storage
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core.catalogs import registration as catalog
+from airflow_hive_to_delta.core.catalogs import registration
 from airflow_hive_to_delta.core.delta.log import log_state
 from airflow_hive_to_delta.core.delta.log_files import (
     COMMIT,
@@ -50,7 +50,7 @@ from airflow_hive_to_delta.core.lifecycle.rollback_plan import (
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.results import RollbackResult
-from airflow_hive_to_delta.core.storage.log_storage import Storage
+from airflow_hive_to_delta.core.storage.base import Storage
 from airflow_hive_to_delta.core.storage.uri import Location
 
 if TYPE_CHECKING:
@@ -185,7 +185,9 @@ def _carry_out(spark: SparkSession, records: Records, plan: RollbackPlan, option
     for target, region in records.registrations():
         _check_untouched(records, plan)  # before a name goes, too
         # Of a name that was cut over the Hive definition comes back; dropping it would lose its partitions.
-        if target not in cut_over and catalog.unregister(spark, target, records.root, replace(options, region=region)):
+        if target not in cut_over and registration.unregister(
+            spark, target, records.root, replace(options, region=region)
+        ):
             dropped.append(target.name)
     _move_log(records, plan)
     moved = _move_files(records, plan)

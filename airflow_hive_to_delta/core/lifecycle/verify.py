@@ -11,7 +11,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of, some
+from airflow_hive_to_delta.core.delta.log_files import some
+from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
 from airflow_hive_to_delta.core.listing.base import DataFrameListing, files_from_arrow
-from airflow_hive_to_delta.core.listing.inventory import check_files_df as check_files_df
 from airflow_hive_to_delta.core.listing.locations import (
     FILES_ARROW_SCHEMA,
     UNREADABLE_NAMES,

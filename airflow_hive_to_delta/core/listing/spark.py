@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.core.listing.base import DataFrameListing
-from airflow_hive_to_delta.core.listing.inventory import check_files_df as check_files_df
+from airflow_hive_to_delta.core.listing.inventory import check_files_df
 from airflow_hive_to_delta.core.listing.locations import (
     TableLocation,
     assign_locations,

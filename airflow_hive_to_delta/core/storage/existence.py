@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_hive_to_delta.core.storage.log_storage import StoredFile, storage_for
+from airflow_hive_to_delta.core.storage.base import StoredFile
+from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import Location
 
 if TYPE_CHECKING:

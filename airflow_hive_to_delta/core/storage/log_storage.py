@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.storage.base import Storage as Storage
-from airflow_hive_to_delta.core.storage.base import StoredFile as StoredFile
-from airflow_hive_to_delta.core.storage.local import LocalStorage as LocalStorage
-from airflow_hive_to_delta.core.storage.s3 import S3Storage as S3Storage
+from airflow_hive_to_delta.core.storage.base import Storage
+from airflow_hive_to_delta.core.storage.local import LocalStorage
+from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location
 
 if TYPE_CHECKING:

@@ -17,11 +17,13 @@ from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta.core.delta import checkpoint
 from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
-from airflow_hive_to_delta.core.delta.log import generate_delta_log, log_folder, log_state, write_delta_log
+from airflow_hive_to_delta.core.delta.log import generate_delta_log, log_state, write_delta_log
+from airflow_hive_to_delta.core.delta.log_files import log_folder
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError
 from airflow_hive_to_delta.core.models import ParquetFileInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage
+from airflow_hive_to_delta.core.storage.local import LocalStorage
+from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 
 ENTRY = "00000000000000000000.json"

@@ -33,15 +33,12 @@ from airflow_hive_to_delta.core.delta.log import (
     LogState,
     build_add_action,
     commit,
-    commit_path,
     generate_delta_log,
-    log_folder,
     log_state,
     read_metadata,
-    records_folder,
     write_delta_log,
 )
-from airflow_hive_to_delta.core.delta.log_files import log_files
+from airflow_hive_to_delta.core.delta.log_files import commit_path, log_files, log_folder, records_folder
 from airflow_hive_to_delta.core.delta.log_segment import log_segment
 from airflow_hive_to_delta.core.errors import (
     MissingError,
@@ -54,7 +51,8 @@ from airflow_hive_to_delta.core.errors import (
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ParquetFileInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage import aws
-from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage
+from airflow_hive_to_delta.core.storage.local import LocalStorage
+from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 
 

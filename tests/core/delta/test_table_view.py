@@ -16,7 +16,7 @@ from airflow_hive_to_delta.core.delta.table_view import DeltaTableView, view_of
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.storage.log_storage import LocalStorage
+from airflow_hive_to_delta.core.storage.local import LocalStorage
 from tests.support.tables import convert_folder, write_parquet
 
 DAY = 86_400

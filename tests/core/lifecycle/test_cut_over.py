@@ -15,7 +15,7 @@ from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.storage import aws
-from airflow_hive_to_delta.core.storage.log_storage import S3Storage
+from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.crashes import Killed, at_every_step, killed_at
 from tests.support.lake import PARQUET, Lake

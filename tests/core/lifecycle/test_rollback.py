@@ -29,7 +29,8 @@ from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.results import RollbackResult
-from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage
+from airflow_hive_to_delta.core.storage.local import LocalStorage
+from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from tests.support.crashes import Killed, at_every_step, killed_at
 from tests.support.hive_folder import Folder, Walk

@@ -33,7 +33,8 @@ from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.base import Storage
 from airflow_hive_to_delta.core.storage.existence import look_up_files
 from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
-from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage
+from airflow_hive_to_delta.core.storage.local import LocalStorage
+from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.aws import REGION
 from tests.support.crashes import at_every_step

@@ -32,7 +32,7 @@ from airflow_hive_to_delta.core.lifecycle.checksums import compute_checksums
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.results import VerifyResult
-from airflow_hive_to_delta.core.storage.log_storage import LocalStorage
+from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.lake import Lake, Partition
 from tests.support.tables import write_parquet

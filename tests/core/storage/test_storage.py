@@ -16,8 +16,11 @@ import pytest
 
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.storage.base import Storage
 from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
-from airflow_hive_to_delta.core.storage.log_storage import LocalStorage, S3Storage, Storage, storage_for
+from airflow_hive_to_delta.core.storage.local import LocalStorage
+from airflow_hive_to_delta.core.storage.log_storage import storage_for
+from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from tests.support.s3_servers import s3_server
 from tests.support.storages import read

@@ -16,7 +16,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 from pyspark.errors import AnalysisException, PySparkException
 
-from airflow_hive_to_delta.core.delta.log import commit_path, records_folder
+from airflow_hive_to_delta.core.delta.log_files import commit_path, records_folder
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
     MissingError,
@@ -28,7 +28,7 @@ from airflow_hive_to_delta.core.spark.errors import translate_spark_error
 from airflow_hive_to_delta.core.storage import aws, conditional_writes
 from airflow_hive_to_delta.core.storage import s3 as s3_storage
 from airflow_hive_to_delta.core.storage.aws_errors import translate_aws_error
-from airflow_hive_to_delta.core.storage.log_storage import S3Storage
+from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from tests.support.s3_servers import answer, answer_with, clients_of, s3_server, without_header
 from tests.support.storages import read
