@@ -194,7 +194,7 @@ def test_a_job_that_lists_blames_a_jvm_that_is_gone(monkeypatch) -> None:
             process.kill()
             raise ConnectionRefusedError(111, "Connection refused")
 
-        monkeypatch.setattr("airflow_hive_to_delta.job.file_lists.listing_of", lambda *_: SimpleNamespace())
+        monkeypatch.setattr("airflow_hive_to_delta.job.file_lists.make_listing", lambda *_: SimpleNamespace())
         monkeypatch.setattr("airflow_hive_to_delta.job.file_lists.listed_before", refused)
         tables = [TableInfo(name, f"s3://b/{name}").to_dict() for name in "ab"]
         arguments = {"tables": tables, "manifests": [None, None], "inline_limit": 1, "listing": {"strategy": "spark"}}
