@@ -33,7 +33,7 @@ from tests.support.oracle import delta_at
 
 #: The first month is always the simplest one there is, in which Hive only inserts.
 MONTHS = int(os.environ.get("HIVE_TO_DELTA_MONTHS", "2"))
-DAYS = int(os.environ.get("HIVE_TO_DELTA_DAYS", "15"))
+DAYS = int(os.environ.get("HIVE_TO_DELTA_DAYS", "10"))
 
 Rows = Counter[tuple[str, int]]
 
