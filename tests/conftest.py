@@ -94,6 +94,10 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "spark.sql.parquet.filterPushdown": "false",
             "spark.sql.files.openCostInBytes": "65536",
             "spark.databricks.delta.snapshotPartitions": "1",
+            # Each test has tables and buckets of its own: what is kept of those of others fills the memory, and every
+            # query is compared with every table state that is cached.
+            "spark.databricks.delta.delta.log.cacheSize": "8",
+            "spark.hadoop.fs.s3a.input.stream.type": "classic",
         },
     )
     session.sparkContext.setLogLevel("ERROR")

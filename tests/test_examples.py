@@ -46,6 +46,7 @@ def test_parsing_the_examples_loads_no_heavy_library() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("on_the_session_of_the_tests")
 def test_one_database(run_dag, demo_lake: Lake) -> None:
     run = run_dag(example("one_database"))
     assert run.states == {
@@ -64,6 +65,7 @@ def test_one_database(run_dag, demo_lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_several_databases(run_dag, demo_lake: Lake) -> None:
+    """On the embedded engine, as it is: a JVM for each of the two jobs."""
     run = run_dag(example("several_databases"))
     batch = "sales.items and 3 more"
     assert run.states == {

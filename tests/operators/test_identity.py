@@ -220,7 +220,7 @@ convert >> RollbackTableOperator(task_id="roll_back", table=tables, engine=engin
 
     lines = run.log.splitlines()
     job = lines[next(i for i, line in enumerate(lines) if "Started Roll back" in line) :]
-    job = job[: next(i for i, line in enumerate(job) if f"dropped {dropped}" in line) + 1]
+    job = job[: max(i for i, line in enumerate(job) if f"dropped {dropped}" in line) + 1]
     assert len(job) < 10, "quiet"
     assert f"the log is at {result['log_moved_to']}, dropped {dropped}" in job[-1], "and ends with what was done"
     (kept,) = re.findall(rf"is kept at s3://{lake.bucket}/(\S+/logs/roll_back\S+\.log)", "\n".join(job))

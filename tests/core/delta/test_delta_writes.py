@@ -84,6 +84,7 @@ def merge(table: Converted, _: Path) -> list[Row]:
         "MERGE INTO {t} AS t USING changes AS c ON t.id = c.id AND t.p <=> c.p "
         "WHEN MATCHED AND c.id = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET id = 3 WHEN NOT MATCHED THEN INSERT *"
     )
+    table.lake.spark.catalog.dropTempView("changes")
     return [*((3, p) for p in PARTITIONS), *((None, p) for p in PARTITIONS), *inserted]
 
 
