@@ -119,6 +119,7 @@ def run_dag(airflow_home: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[C
         file.write_text(source)
         files.append(file)
         found = load_dag(file)
+        forget_storages()
         capfd.readouterr()
         done = found.test(run_conf=conf)
         return Run(found, done.run_id, str(done.state), "".join(capfd.readouterr()))
@@ -162,6 +163,13 @@ def clear_and_run(capfd: pytest.CaptureFixture[str]) -> Callable[..., Run]:
         return Run(run.dag, run.run_id, state, "".join(capfd.readouterr()))
 
     return again
+
+
+def forget_storages() -> None:
+    """Airflow keeps a storage by the id of its connection for the life of a process, which is a task's in real life."""
+    from airflow.sdk.io import store
+
+    store._STORE_CACHE.clear()
 
 
 def load_dag(file: Path) -> Any:
