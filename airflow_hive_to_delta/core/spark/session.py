@@ -58,7 +58,7 @@ def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
         "spark.hadoop.fs.s3a.aws.credentials.provider": ",".join(S3A_CREDENTIALS),
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": memory,
-        # Delta keeps the state of 10,000 tables for an hour. A job that works on hundreds would fill the memory with it.
+        # Delta keeps the state of 10,000 tables for an hour: a job that works on hundreds would run out of memory.
         "spark.databricks.delta.delta.log.cacheSize": "32",
         # No port is open to other machines.
         "spark.driver.host": "127.0.0.1",
