@@ -97,6 +97,7 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             # Each test has tables and buckets of its own: what is kept of those of others fills the memory, and every
             # query is compared with every table state that is cached.
             "spark.databricks.delta.delta.log.cacheSize": "8",
+            "spark.driver.memory": "3g",
             "spark.hadoop.fs.s3a.input.stream.type": "classic",
         },
     )
