@@ -7,11 +7,25 @@ from typing import Any, Literal
 
 from airflow_hive_to_delta.core.models import Document
 
+
+@dataclass(kw_only=True)
+class _Outcome(Document):
+    """What every result has, whatever was done."""
+
+    #: Why it failed or was refused, and what to do about it.
+    error: str | None = None
+    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
+    error_kind: str | None = None
+    #: Whether trying again may help; None when there was no error.
+    retryable: bool | None = None
+    duration_seconds: float = 0.0
+
+
 Status = Literal["converted", "already_delta", "registered", "refused", "failed"]
 
 
 @dataclass
-class ConversionResult(Document):
+class ConversionResult(_Outcome):
     """What became of one table."""
 
     source_table: str
@@ -40,14 +54,8 @@ class ConversionResult(Document):
     #: What a reader of this table should know: absolute paths, widened types, columns left out.
     notes: list[str] = field(default_factory=list)
     message: str | None = None
-    error: str | None = None
-    #: Whether trying again may help; None when there was no error.
-    retryable: bool | None = None
-    duration_seconds: float = 0.0
     #: Whether no data file was found: the table is empty, or its location is wrong.
     is_empty: bool = False
-    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
-    error_kind: str | None = None
 
     def __str__(self) -> str:
         target = self.target_table or self.location
@@ -59,7 +67,7 @@ class ConversionResult(Document):
 
 
 @dataclass
-class VacuumResult(Document):
+class VacuumResult(_Outcome):
     """What a vacuum of external files found, and what it deleted."""
 
     table_name: str
@@ -72,12 +80,6 @@ class VacuumResult(Document):
     #: Why files that Delta removed were kept: too young, live under another spelling, still in the metastore.
     notes: list[str] = field(default_factory=list)
     location: str = ""
-    error: str | None = None
-    #: Whether trying again may help; None when there was no error.
-    retryable: bool | None = None
-    duration_seconds: float = 0.0
-    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
-    error_kind: str | None = None
 
     @property
     def success(self) -> bool:
@@ -96,7 +98,7 @@ PlanStatus = Literal["convertible", "refused", "already_delta", "converted", "fa
 
 
 @dataclass
-class TablePlan(Document):
+class TablePlan(_Outcome):
     """What a conversion of one table would do. Nothing was written to find out."""
 
     source_table: str
@@ -118,15 +120,8 @@ class TablePlan(Document):
     #: Readers that will not be able to read the Delta table, each with the reason.
     unreadable_by: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    #: Why it is refused, and what to do about it.
-    error: str | None = None
-    #: Whether trying again may help; None when there was no error.
-    retryable: bool | None = None
-    duration_seconds: float = 0.0
     #: Whether no data file was found: the table is empty, or its location is wrong.
     is_empty: bool = False
-    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
-    error_kind: str | None = None
 
     def __str__(self) -> str:
         if self.error:
@@ -151,7 +146,7 @@ VerifyLevel = Literal["counts", "full"]
 
 
 @dataclass
-class VerifyResult(Document):
+class VerifyResult(_Outcome):
     """How a Delta table compares with its original."""
 
     source_table: str
@@ -170,13 +165,8 @@ class VerifyResult(Document):
     #: Of one that differs: what was written after the compared version, where that may be all of the difference.
     written_since: str | None = None
     notes: list[str] = field(default_factory=list)
-    error: str | None = None
-    retryable: bool | None = None
-    duration_seconds: float = 0.0
     #: Whether there was nothing to compare: neither side has a file with rows.
     is_empty: bool = False
-    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
-    error_kind: str | None = None
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -194,7 +184,7 @@ SyncStatus = Literal["synced", "unchanged", "already_synced", "failed"]
 
 
 @dataclass
-class SyncResult(Document):
+class SyncResult(_Outcome):
     """What a sync brought from a Hive table into its Delta table."""
 
     source_table: str
@@ -210,16 +200,11 @@ class SyncResult(Document):
     added_bytes: int = 0
     removed_bytes: int = 0
     notes: list[str] = field(default_factory=list)
-    error: str | None = None
-    retryable: bool | None = None
-    duration_seconds: float = 0.0
     #: The run that was committed: this one, or the later one for which this one was passed over.
     committed_run_version: int | None = None
     #: Partitions in which Hive may have been writing (``quiet_period``), left for the next sync; and the first of them.
     waiting_partition_count: int = 0
     waiting_partitions: list[str] = field(default_factory=list)
-    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
-    error_kind: str | None = None
 
     def __str__(self) -> str:
         if not self.success:
@@ -237,7 +222,7 @@ RollbackStatus = Literal["rolled_back", "not_delta", "failed"]
 
 
 @dataclass
-class RollbackResult(Document):
+class RollbackResult(_Outcome):
     """What a rollback to the Hive table undid."""
 
     source_table: str
@@ -255,11 +240,6 @@ class RollbackResult(Document):
     #: Files that Delta wrote where Hive would have read them, and where they were moved to.
     files_moved_aside: int = 0
     notes: list[str] = field(default_factory=list)
-    error: str | None = None
-    retryable: bool | None = None
-    duration_seconds: float = 0.0
-    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
-    error_kind: str | None = None
 
     def __str__(self) -> str:
         if not self.success:
@@ -276,7 +256,7 @@ CutOverStatus = Literal["cut_over", "already_cut_over", "failed"]
 
 
 @dataclass
-class CutOverResult(Document):
+class CutOverResult(_Outcome):
     """The replacement of a Hive definition by the Delta one, under the same name."""
 
     source_table: str
@@ -288,11 +268,6 @@ class CutOverResult(Document):
     #: Where the old definition is kept.
     kept_definition: str = ""
     notes: list[str] = field(default_factory=list)
-    error: str | None = None
-    retryable: bool | None = None
-    duration_seconds: float = 0.0
-    #: Name of the error's class, such as ``StaleFileListError``; None when there was no error.
-    error_kind: str | None = None
 
     def __str__(self) -> str:
         if not self.success:

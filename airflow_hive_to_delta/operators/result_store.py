@@ -17,7 +17,7 @@ Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class TableResult:
+class KeptResult:
     """The result of a table in this run."""
 
     table: TableInfo
@@ -53,13 +53,13 @@ class ResultStore:
             return EarlierTries()
         return earlier_tries((t.qualified_name for t in tables), names, lambda name: (folder / name).read_text())
 
-    def keep(self, table: TableInfo, result: Result, made_from: dict[str, Any]) -> TableResult:
+    def keep(self, table: TableInfo, result: Result, made_from: dict[str, Any]) -> KeptResult:
         """Keep the result of a table. A try that found the work done by an earlier one gets the result of that one.
 
         :param made_from: what is kept beside the result, to tell it from one that was made from other files.
         """
         if self._folder is None:
-            return TableResult(table, result)
+            return KeptResult(table, result)
         path = self._folder.file("results", self._folder.task_name, f"{safe_name(table.qualified_name)}.json")
         from_other_files = False
         if _is_of_earlier_try(result) and path.exists():
@@ -71,9 +71,9 @@ class ResultStore:
                 # That it was verified is known since.
                 since = {name: result[name] for name in ("verified",) if name in result}
                 merged = {name: earlier.get(name, value) for name, value in result.items()}
-                return TableResult(table, merged | since)
+                return KeptResult(table, merged | since)
         path.write_text(json.dumps({**result, **made_from}))
-        return TableResult(table, result, from_other_files)
+        return KeptResult(table, result, from_other_files)
 
     def _jobs_folder(self) -> Any:
         """Where the jobs of this task keep what they are done with."""

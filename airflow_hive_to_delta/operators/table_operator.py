@@ -20,7 +20,7 @@ from airflow_hive_to_delta.operators.outcomes import (
     recording_outcomes,
     refused_as_failed,
 )
-from airflow_hive_to_delta.operators.result_store import Result, ResultStore, TableResult
+from airflow_hive_to_delta.operators.result_store import KeptResult, Result, ResultStore
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.table_files import FileLists, StepResults, TableFiles
 from airflow_hive_to_delta.operators.table_jobs import TableJobs
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class ActionRun:
     """What became of the tables of a task when its action was run for them."""
 
-    results: list[TableResult]
+    results: list[KeptResult]
     #: The outcomes of the tables without a result.
     others: list[TableOutcome]
     #: Whether the action was run for any table.
