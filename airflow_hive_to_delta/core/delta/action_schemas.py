@@ -39,3 +39,9 @@ def _ddl(actions: dict[str, str]) -> str:
 WRITTEN_ACTIONS_SCHEMA = _ddl(_WRITTEN)
 #: A row of a log entry or checkpoint of any writer, as the replay reads it; ``commitInfo`` stays JSON text.
 READ_ACTIONS_SCHEMA = f"{_ddl(_READ)}, commitInfo string"
+#: The latest action of each file of a log, by the file's canonical URI.
+LATEST_ACTIONS_SCHEMA = (
+    f"key string, version bigint, is_add boolean, path string, partition_values {_STRINGS}, size bigint, "
+    f"modification_time bigint, stats string, tags {_STRINGS}, deletion_vector {_VECTOR}, deletion_timestamp bigint, "
+    "extended_file_metadata boolean"
+)

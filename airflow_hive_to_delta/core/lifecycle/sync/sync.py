@@ -291,5 +291,8 @@ def _describe_added(
             schema = make_overwritten_schema(snapshot, whole.schema, list(partition_types))
             yield whole.files, schema
         return
+    if not found.count(*change.added):
+        yield DescribedFiles.none(added), None
+        return
     with describe_files(context.spark, added, context.root, partition_types, context.options) as described:
         yield described, None
