@@ -13,17 +13,32 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+#: A frame of more rows than this is not collected.
+MOST_ROWS = 5_000
+
+
 def local_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: str) -> DataFrame:
     """A DataFrame of a few rows.
 
     :param schema: in DDL. A column that a row does not have is null in it; a map is a dict.
     """
-    fields = arrow_schema(schema)
     # PySpark accepts no Arrow table without a chunk.
-    shown = rows or [dict.fromkeys(fields.names)]
-    columns = [pa.array([_as_arrow(row.get(field.name), field.type) for row in shown], field.type) for field in fields]
-    frame = spark.createDataFrame(pa.table(columns, schema=fields), schema)
+    table = arrow_table(rows or [{}], schema)
+    frame = spark.createDataFrame(table, schema)
     return frame if rows else frame.where("false")
+
+
+def arrow_table(rows: Sequence[Mapping[str, Any]], schema: str) -> pa.Table:
+    """Rows as an Arrow table, as :func:`local_frame` takes them."""
+    fields = arrow_schema(schema)
+    columns = [pa.array([_as_arrow(row.get(field.name), field.type) for row in rows], field.type) for field in fields]
+    return pa.table(columns, schema=fields)
+
+
+def collect_small(frame: DataFrame) -> list[dict[str, Any]] | None:
+    """The rows of a DataFrame, maps and structs as dicts; None when there are more than MOST_ROWS."""
+    rows = frame.limit(MOST_ROWS + 1).collect()
+    return [row.asDict(recursive=True) for row in rows] if len(rows) <= MOST_ROWS else None
 
 
 def _as_arrow(value: Any, kind: pa.DataType) -> Any:

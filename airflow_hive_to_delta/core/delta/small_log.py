@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 4 * 1024 * 1024
 #: More entries than this are left to Spark.
 MOST_ENTRIES = 500
+#: A checkpoint of more bytes is left to Spark. A file takes some 50 in it.
+MOST_CHECKPOINT_BYTES = 256 * 1024
 #: Entries that are read side by side.
 _READERS = 32
 
@@ -76,6 +78,18 @@ def parse_entry(content: bytes, version: int) -> list[Action]:
     return [_parse_line(line, version) for line in content.splitlines() if line.strip()]
 
 
+def check_file(action: Action) -> None:
+    """Check that the path of the file of an action, if it has one, can be decoded.
+
+    :raises ValueError: it cannot, or the action has two files.
+    """
+    files = [file for file in (action["add"], action["remove"]) if file is not None]
+    if len(files) > 1 or any(file["path"] is None for file in files):
+        raise ValueError("a line names two files, or none")
+    for file in files:
+        decoded_path(file["path"])
+
+
 def latest_file_actions(actions: Iterable[Action], root: Location) -> list[dict[str, Any]]:
     """The latest action of each file, in LATEST_ACTIONS_SCHEMA.
 
@@ -118,11 +132,7 @@ def _parse_line(line: bytes, version: int) -> Action:
     info = found.get("commitInfo")
     if info is not None:
         _checked(info, dict)
-    files = [file for file in (action["add"], action["remove"]) if file is not None]
-    if len(files) > 1 or any(file["path"] is None for file in files):
-        raise ValueError("a line names two files, or none")
-    for file in files:
-        decoded_path(file["path"])
+    check_file(action)
     return action | {"commitInfo": info, "version": version}
 
 

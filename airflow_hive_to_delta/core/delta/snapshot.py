@@ -2,7 +2,7 @@
 
 Entries in JSON and checkpoints of all kinds are read: classic, multi-part and V2 with sidecars. The files of the table
 are a DataFrame, because there can be millions of them; only what is small is collected on the driver. Entries that are
-small together are read by the driver, all others and the checkpoints on Spark. A part of the log that is missing or
+small together are read by the driver, all others and the checkpoints by Spark. A part of the log that is missing or
 cannot be read is an error.
 """
 
@@ -19,11 +19,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_hive_to_delta.core.delta.action_schemas import LATEST_ACTIONS_SCHEMA, READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import Metadata, metadata_of
-from airflow_hive_to_delta.core.delta.local_frames import local_frame
+from airflow_hive_to_delta.core.delta.local_frames import collect_small, local_frame
 from airflow_hive_to_delta.core.delta.log_files import commit_path, is_ours, log_folder
 from airflow_hive_to_delta.core.delta.log_segment import LogSegment, log_segment
 from airflow_hive_to_delta.core.delta.protocol import Protocol, check_readable
-from airflow_hive_to_delta.core.delta.small_log import Action, LogEntry, is_small, latest_file_actions, read_entries
+from airflow_hive_to_delta.core.delta.small_log import (
+    MOST_CHECKPOINT_BYTES,
+    Action,
+    LogEntry,
+    check_file,
+    is_small,
+    latest_file_actions,
+    read_entries,
+)
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
     HiveToDeltaError,
@@ -93,6 +101,11 @@ class Snapshot:
         :raises UnsupportedTableError: the table has a reader version or feature that this package does not know.
         """
         _ = self._replay
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the driver holds the actions that make up this version."""
+        return isinstance(self._actions, list)
 
     @property
     def protocol(self) -> Protocol:
@@ -237,14 +250,31 @@ class Snapshot:
         return actions, state
 
     def _actions_of_segment(self) -> DataFrame | list[Action]:
-        if not self.segment.checkpoint and (small := self._read_small(self.segment.commits)) is not None:
-            return small
+        if (small := self._read_small(self.segment.commits)) is not None:
+            if not self.segment.checkpoint:
+                return small
+            if (checkpoint := self._read_small_checkpoint()) is not None:
+                return checkpoint + small
         parts = []
         if self.segment.commits:
             parts.append(self.read_commits(self.segment.commits).drop("commitInfo"))
         if self.segment.checkpoint:
             parts.append(self._checkpoint())
         return reduce(lambda one, other: one.unionByName(other), parts)
+
+    def _read_small_checkpoint(self) -> list[Action] | None:
+        """The actions of the checkpoint, for the driver to go on with; None when they are for Spark to go on with."""
+        if self.segment.checkpoint_size > MOST_CHECKPOINT_BYTES:
+            return None
+        frame = self._checkpoint()
+        with spark_call(f"Reading version {self.version} of {self.root}"):
+            actions = collect_small(frame)
+        try:
+            for action in actions or ():
+                check_file(action)
+        except ValueError:
+            return None
+        return actions
 
     def _why_unreadable(self) -> HiveToDeltaError | None:
         """The error of reading the checkpoint of the segment; None when it can be read, or there is none."""

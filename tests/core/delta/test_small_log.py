@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import parse_location
-from tests.support.spark_jobs import count_jobs
+from tests.support.small_tables import count_jobs, no_small_logs
 
 PROTOCOL = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
 METADATA = metadata_action({"type": "struct", "fields": []}, ["p"])
@@ -100,14 +99,6 @@ def snapshot_at(spark: SparkSession, root: Path) -> Snapshot:
     return snapshot_of(spark, storage_for(location, spark, ConversionOptions()), location)
 
 
-@contextmanager
-def only_spark() -> Iterator[None]:
-    """No log is small."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small_log, "MOST_BYTES", -1)
-        yield
-
-
 def told(snapshot: Snapshot) -> dict[str, Any]:
     """All that a snapshot says."""
     frames = {
@@ -140,7 +131,7 @@ def test_the_driver_and_spark_read_a_log_alike(
     by_driver = told(snapshot)
     read = [entry.actions is not None for entry in snapshot._entries.values()]
     assert read == [request.node.callspec.id not in READ_BY_SPARK] * len(entries)
-    with only_spark():
+    with no_small_logs():
         on_spark = snapshot_at(spark, root)
         assert told(on_spark) == by_driver
         assert on_spark._entries == {}
@@ -161,7 +152,7 @@ def test_a_small_log_needs_no_spark_job(
     with count_jobs(spark) as jobs:
         found = use(snapshot_at(spark, root))
     assert jobs() == 0
-    with only_spark(), count_jobs(spark) as jobs:
+    with no_small_logs(), count_jobs(spark) as jobs:
         assert use(snapshot_at(spark, root)) == found
     assert jobs() > 0
 
