@@ -44,7 +44,6 @@ def connect_server(tmp_path: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     conf = {
         **local_session_conf(memory="1g"),
-        "spark.jars.ivy": str(PROJECT / ".ivy"),
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
