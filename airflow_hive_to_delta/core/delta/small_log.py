@@ -31,7 +31,8 @@ MOST_CHECKPOINT_BYTES = 256 * 1024
 #: Entries that are read side by side.
 _READERS = 32
 
-#: One line of an entry, in the columns of READ_ACTIONS_SCHEMA and with its ``version``; ``commitInfo`` is a dict.
+#: One line of an entry, or one row of a checkpoint, in the columns of READ_ACTIONS_SCHEMA and with its ``version``. The
+#: ``commitInfo`` of a line is a dict; a row has none.
 Action = dict[str, Any]
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,10 +24,6 @@ from functools import cached_property, reduce
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
-from airflow_hive_to_delta.core.delta.local_frames import arrow_table, collect_small
-from airflow_hive_to_delta.core.delta.small_log import is_small
 from airflow_hive_to_delta.core.delta.snapshot import Commit, log_reader
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.lifecycle.records import Records
@@ -46,8 +41,6 @@ _MENTIONS_SCHEMA = (
 )
 #: More parts than this are written together as one.
 _MOST_PARTS = 20
-#: The file of a part that the driver has written.
-_ONLY_FILE = "part-0.parquet"
 #: Entries that are looked at side by side.
 _READERS = 32
 #: The first line of an entry of ours, which may carry a text of the user's own, is read up to this length.
@@ -155,17 +148,8 @@ class Ledger:
         name = f"{first:020d}-{self.snapshot.version:020d}-{uuid.uuid4().hex}"
         folder = records.folder.child("ledger").child(name)
         with spark_call(f"Keeping the ledger of {self.snapshot.root}"):
-            small = not whole and is_small(self.snapshot.segment.sizes[version] for version in self._unkept)
-            few = collect_small(mentions) if small else None
-            if few is None:
-                mentions.coalesce(1 if not whole else 8).write.parquet(str(folder), compression="zstd")
-        if few is None:
-            files = sorted(file.name for file in records.storage.list_files(folder) if file.name.endswith(".parquet"))
-        else:
-            files = [_ONLY_FILE]
-            with tempfile.TemporaryFile() as file:
-                pq.write_table(arrow_table(few, _MENTIONS_SCHEMA), file, compression="zstd")
-                records.storage.put_if_absent(folder.child(_ONLY_FILE), file)
+            mentions.coalesce(1 if not whole else 8).write.parquet(str(folder), compression="zstd")
+        files = sorted(file.name for file in records.storage.list_files(folder) if file.name.endswith(".parquet"))
         # Only now it counts: what a crash leaves before this is never read.
         records.keep(
             f"ledger/{name}.json",
