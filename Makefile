@@ -33,11 +33,12 @@ quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -x
 
 # Random examples and damaged footers, others each time; an hour or more.
-soak: $(JARS) ## The long forms of tests: random examples, damaged footers, many tables
+soak: $(JARS) $(S3_SERVER) ## The long forms of tests: random examples, damaged footers, many tables, small ones on Spark
 	JAVA_HOME="$$(cat $(JAVA))" FOOTER_MUTANTS=500000 HYPOTHESIS_PROFILE=long MANY_TABLES=1500 \
 		HIVE_TO_DELTA_MONTHS=5 HIVE_TO_DELTA_DAYS=60 \
 		$(BIN)/pytest -n 2 --dist worksteal tests/core/parquet/test_footer_fuzz.py tests/core/lifecycle/test_properties.py \
 		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py -k "mutant or test_properties or test_month or more_tables"
+	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_ALL_ON_SPARK=1 $(BIN)/pytest -n 2 --dist worksteal tests/core/delta tests/core/lifecycle
 
 lint: $(INSTALLED) ## Style
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ from airflow_hive_to_delta.core.spark.session import local_session
 from tests.support.aws import REGION
 from tests.support.project import PROJECT
 from tests.support.s3_servers import s3proxy
+from tests.support.small_tables import ALL_ON_SPARK, leave_nothing_to_the_driver
 
 pytest_plugins = ["tests.support.airflow_runs", "tests.support.lake"]
 
@@ -37,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
         AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS="false",
     )
     os.environ.setdefault(JARS_VARIABLE, str(PROJECT / ".jars" / "spark"))
+    if os.environ.get(ALL_ON_SPARK):
+        leave_nothing_to_the_driver()
     # Airflow shows what py4j says, even when there is nowhere left to show it.
     logging.getLogger("py4j").setLevel(logging.WARNING)
 
