@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import boto3
@@ -17,10 +18,13 @@ from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta.core.spark.session import local_session
 from tests.support.aws import REGION
-from tests.support.project import PROJECT
+from tests.support.project import IVY, PROJECT
 from tests.support.s3_servers import s3proxy
+from tests.support.spark_versions import IS_SPARK_4, SPARK_35_WARNINGS
 
-pytest_plugins = ["tests.support.airflow_runs", "tests.support.lake"]
+pytest_plugins = ["tests.support.lake"]
+if find_spec("airflow"):  # which cannot be installed beside Spark 3.5
+    pytest_plugins.append("tests.support.airflow_runs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,6 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
         AIRFLOW__CORE__DAGS_FOLDER=str(home / "dags"),
         AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS="false",
     )
+    if not IS_SPARK_4:
+        for warning in SPARK_35_WARNINGS:
+            config.addinivalue_line("filterwarnings", warning)
     # Airflow shows what py4j says, even when there is nowhere left to show it.
     logging.getLogger("py4j").setLevel(logging.WARNING)
 
@@ -62,7 +69,7 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "tests",
         master="local[2]",
         conf={
-            "spark.jars.ivy": str(PROJECT / ".ivy"),
+            "spark.jars.ivy": str(IVY),
             "spark.sql.catalogImplementation": "hive",
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:memory:{uuid.uuid4().hex};create=true",
