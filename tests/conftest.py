@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta.core.spark.session import local_session
 from tests.support.aws import REGION
-from tests.support.project import IVY, PROJECT
+from tests.support.project import PROJECT
 from tests.support.s3_servers import s3proxy
-from tests.support.spark_versions import IS_SPARK_4, SPARK_35_WARNINGS
+from tests.support.spark_versions import IS_SPARK_4, IVY, SPARK_35_WARNINGS
 
 pytest_plugins = ["tests.support.lake"]
 if find_spec("airflow"):  # which cannot be installed beside Spark 3.5
@@ -99,6 +99,8 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "spark.sql.adaptive.enabled": "false",
             # What Parquet's own reader skips is the same before and after; what Delta skips is ours to prove.
             "spark.sql.parquet.filterPushdown": "false",
+            # The default of Spark 4.
+            "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
             "spark.sql.files.openCostInBytes": "65536",
             "spark.databricks.delta.snapshotPartitions": "1",
             # Each test has tables and buckets of its own: what is kept of those of others fills the memory, and every

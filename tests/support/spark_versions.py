@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pyspark
 import pytest
 
+from tests.support.project import PROJECT
+
 IS_SPARK_4 = int(pyspark.__version__.split(".")[0]) >= 4
+#: Where Spark finds its jars. Those of Spark 3.5 are in its environment.
+IVY = PROJECT / ".ivy" if IS_SPARK_4 else Path(sys.prefix) / "ivy"
 
 #: Warnings of PySpark 3.5 about itself.
 SPARK_35_WARNINGS = (
