@@ -76,7 +76,6 @@ def _spark_rows(frame: DataFrame) -> list[dict[str, Any]]:
 def read_with_spark35(endpoint: str) -> Read:
     """PySpark 3.5 with Delta 3.3: only in an environment of its own."""
     settings = {
-        "spark.jars.ivy": str(Path(sys.prefix) / "ivy"),
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.codegen.wholeStage": "false",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.extras import needs_extra
+from airflow_hive_to_delta.core.spark.jars import jar_settings
 from airflow_hive_to_delta.core.spark.versions import local_jars
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
     """
     jars = local_jars()
     return {
-        "spark.jars.packages": ",".join(jars.packages),
-        "spark.jars.excludes": ",".join(jars.excluded),
+        **jar_settings(jars.packages, jars.excluded),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
