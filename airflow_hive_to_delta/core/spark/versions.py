@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,21 @@ def df_from_arrow(spark: SparkSession, table: pa.Table, schema: str) -> DataFram
     # PySpark 3.5 accepts no Arrow table: Python workers unpack it.
     blocks = [(bytearray(_packed(batch)),) for batch in table.combine_chunks().to_batches(_ROWS_OF_A_BLOCK)]
     return spark.createDataFrame(blocks, "block binary").mapInArrow(_unpack, schema)
+
+
+def file_metadata(data: DataFrame) -> Column:
+    """The column in which Spark has the path, the size and the time of each row's file.
+
+    It is not a column of the files that has its name, ``_metadata``.
+    """
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if hasattr(type(data), "metadataColumn"):
+        return data.metadataColumn("_metadata")
+    if "_metadata" not in (name.lower() for name in data.columns):
+        return F.col("_metadata")
+    return Column(data._jdf.metadataColumn("_metadata"))  # PySpark 3.5 lacks what its JVM has
 
 
 _ROWS_OF_A_BLOCK = 10_000
