@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
+from airflow_hive_to_delta.core.spark.versions import df_from_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +25,7 @@ def local_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: 
     """
     # PySpark accepts no Arrow table without a chunk.
     table = arrow_table(rows or [{}], schema)
-    frame = spark.createDataFrame(table, schema)
+    frame = df_from_arrow(spark, table, schema)
     return frame if rows else frame.where("false")
 
 

@@ -312,8 +312,7 @@ class Snapshot:
         own = {column.name: column.dataType for column in log_reader(self.spark).parquet(*paths[:1]).schema}
         add = own.get("add")
         parsed = [column for column in add if column.name == "stats_parsed"] if isinstance(add, StructType) else []
-        schema = StructType.fromDDL(READ_ACTIONS_SCHEMA)
-        assert isinstance(schema, StructType)
+        schema = self.spark.createDataFrame([], READ_ACTIONS_SCHEMA).schema
         if not parsed:
             return log_reader(self.spark).schema(schema).parquet(*paths)
         known = next(column.dataType for column in schema if column.name == "add")

@@ -32,6 +32,7 @@ from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location
 from tests.support.lake import Lake
 from tests.support.small_tables import no_small_logs
+from tests.support.spark_versions import needs_spark_4
 from tests.support.tables import convert_folder, write_parquet
 
 ODD = "a/b c%d=e+ü:#?"
@@ -467,6 +468,7 @@ class Nothing:
         return []
 
 
+@needs_spark_4("the type VARIANT")
 def test_a_table_with_variants_is_as_delta_sees_it(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     spark.sql("""SELECT 1 AS id, parse_json('{"a": 1}') AS v""").write.format("delta").save(str(root))
