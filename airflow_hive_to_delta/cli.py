@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MissingDependencyError, FetchError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{count} jars are in {chosen.folder}. Set {JARS_VARIABLE}={chosen.folder} where LocalSpark runs")
+    folder = chosen.folder.absolute()
+    print(f"{count} jars are in {folder}. Set {JARS_VARIABLE}={folder} where LocalSpark runs")
     return 0
 
 

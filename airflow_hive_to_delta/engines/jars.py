@@ -7,7 +7,6 @@ options when it starts.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,9 +30,10 @@ class FetchError(Exception):
 
 
 def fetch_jars(folder: Path, *, archive_classes: bool = True) -> int:
-    """Fill a folder with the jars of the embedded Spark, in the place of those that it held before.
+    """Fill a folder with the jars of the embedded Spark, in the place of those of other versions.
 
-    Sessions take them from there when the environment variable ``HIVE_TO_DELTA_JARS`` names the folder.
+    Sessions take them from there when the environment variable ``HIVE_TO_DELTA_JARS`` names the folder. Safe to call
+    again while sessions use the folder, unless its jars are of other versions.
 
     :param archive_classes: also keep the classes as the JVM has them in memory, so that it starts in about two thirds
         of the time. Only a JVM of the same build can use them; another one starts as before.
@@ -44,26 +44,31 @@ def fetch_jars(folder: Path, *, archive_classes: bool = True) -> int:
 
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    # The list of packages is written last, so that what an interruption leaves is never taken for whole.
-    packages = folder / PACKAGES_FILE
-    for old in (packages, *folder.glob("*.jar"), folder / CLASSES_FILE):
-        old.unlink(missing_ok=True)
+    packages, listed = folder / PACKAGES_FILE, "".join(f"{package}\n" for package in local_jars().packages)
     environment = {name: value for name, value in os.environ.items() if name != JARS_VARIABLE}
-    with tempfile.TemporaryDirectory(prefix="hive-to-delta-jars-") as temporary:
-        _run("resolve", temporary, environment=environment)
-        jars = sorted((Path(temporary) / "jars").glob("*.jar"))
-        for jar in jars:
-            shutil.copyfile(jar, folder / jar.name)
-    packages.write_text("".join(f"{package}\n" for package in local_jars().packages))
-    if archive_classes:
-        try:
-            with tempfile.TemporaryDirectory(prefix="hive-to-delta-jars-") as temporary:
-                environment[JARS_VARIABLE] = str(folder)
-                _run("archive", temporary, str(folder / CLASSES_FILE), environment=environment)
-        except BaseException:
-            packages.unlink()
-            raise
-    return len(jars)
+    # In the folder itself, so that what is ready can be moved to its place in one step.
+    with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder) as temporary:
+        if not packages.is_file() or packages.read_text() != listed:
+            # The list of packages is written last, so that what an interruption leaves is never taken for whole.
+            packages.unlink(missing_ok=True)
+            _run("resolve", temporary, environment=environment)
+            for old in (*folder.glob("*.jar"), folder / CLASSES_FILE):
+                old.unlink(missing_ok=True)
+            for jar in (Path(temporary) / "jars").glob("*.jar"):
+                jar.replace(folder / jar.name)
+            _write(packages, listed, temporary)
+        if archive_classes:
+            classes = Path(temporary) / CLASSES_FILE
+            _run("archive", temporary, str(classes), environment={**environment, JARS_VARIABLE: str(folder)})
+            classes.replace(folder / CLASSES_FILE)
+        _write(packages, listed, temporary)
+    return len(list(folder.glob("*.jar")))
+
+
+def _write(file: Path, text: str, temporary: str) -> None:
+    written = Path(temporary) / file.name
+    written.write_text(text)
+    written.replace(file)
 
 
 def _run(step: str, *arguments: str, environment: dict[str, str]) -> None:

@@ -72,9 +72,23 @@ def test_a_fetch_that_fails_leaves_nothing_that_looks_whole(
     monkeypatch.setenv("JAVA_HOME", str(folder / "nowhere"))
     with pytest.raises(FetchError, match="could not be started"):
         fetch_jars(folder)
-    assert [path.name for path in folder.iterdir()] == []
+    assert sorted(path.name for path in folder.iterdir()) == ["a.jar", "b.jar"]
     assert main(["fetch-jars", str(folder)]) == 1
     assert "nowhere/bin/java" in capsys.readouterr().err
+
+
+def test_jars_that_are_there_are_left_to_the_sessions_that_use_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packages = local_jars().packages
+    (folder / PACKAGES_FILE).write_text("".join(f"{package}\n" for package in packages))
+    before = {path.name: path.stat().st_ino for path in folder.glob("*.jar")}
+    monkeypatch.setenv("JAVA_HOME", str(folder / "nowhere"))  # nothing is started
+    monkeypatch.chdir(folder.parent)
+    assert main(["fetch-jars", folder.name, "--no-classes"]) == 0
+    assert {path.name: path.stat().st_ino for path in folder.glob("*.jar")} == before
+    assert f"2 jars are in {folder}. Set HIVE_TO_DELTA_JARS={folder} where" in capsys.readouterr().out
+    assert jar_settings(packages, [])["spark.jars"].startswith(f"{folder}/a.jar")
 
 
 def test_the_command_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
