@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import XComNotFound
 
 from airflow_hive_to_delta.engines import Engine, JobRequest, LocalSpark
 from airflow_hive_to_delta.links import SparkJobLink
-from airflow_hive_to_delta.operators.job_runner import JobRunner
+from airflow_hive_to_delta.operators.job_runner import JobRunner, ResumedJob
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class SparkJobOperator(BaseOperator):
         self.staging = staging
         self.staging_conn_id = staging_conn_id
         self._runner: JobRunner | None = None
+        self._killed = False
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
@@ -67,24 +68,43 @@ class SparkJobOperator(BaseOperator):
         """The address of a page about the task's latest job, where its engine has one."""
         return None if self._runner is None else self._runner.page
 
-    @property
-    def job_runner(self) -> JobRunner:
-        # Made when the task runs, not with the operator: Airflow runs a shallow copy of that.
-        self._runner = self._runner or JobRunner(self.engine, self.log)
-        return self._runner
-
     def run_job(self, request: JobRequest, context: Context) -> dict[str, Any]:
         """The result of the job. Where there is a staging root, the whole of its log is kept with the run.
 
+        A job that an earlier try has started, and that went on without it, is not started again.
+
         :raises JobError: the job has no result.
         """
-        return self.job_runner.run(
-            request, aws_conn_id=self.aws_conn_id, region_name=self.region_name, folder=self.run_folder(context)
-        )
+        resumed = self.resume_job(context)
+        if resumed is not None and resumed.result is not None and resumed.answers(request):
+            return resumed.result
+        runner = self._job_runner(context)
+        return runner.run(request, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+
+    def resume_job(self, context: Context) -> ResumedJob | None:
+        """Wait for the end of a job that an earlier try has started, if there is one. It is found only once.
+
+        :raises JobError: the task was killed.
+        """
+        return self._job_runner(context).resume()
+
+    def was_killed(self) -> bool:
+        """Whether the task was killed: then no other job is begun."""
+        return self._killed
 
     def on_kill(self) -> None:
         # Airflow goes on in execute() after this.
-        self.job_runner.kill()
+        self._killed = True
+        if self._runner is not None:
+            self._runner.kill()
+
+    def _job_runner(self, context: Context) -> JobRunner:
+        # Made when the task runs, not with the operator: Airflow runs a shallow copy of that.
+        if self._runner is None:
+            timeout = None if self.execution_timeout is None else self.execution_timeout.total_seconds()
+            self._runner = JobRunner(self.engine, self.log, context, folder=self.run_folder(context), timeout=timeout)
+            self._runner.killed = self._killed
+        return self._runner
 
     def run_folder(self, context: Context) -> RunFolder | None:
         """This run's folder under the staging root, if there is one."""

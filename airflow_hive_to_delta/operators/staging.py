@@ -56,6 +56,11 @@ class RunFolder:
             path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
+    @property
+    def jobs(self) -> ObjectStoragePath:
+        """The folder that holds a folder for each job of this task."""
+        return self.file("jobs", self.task_name, str(self.map_index))
+
     def check_writable(self) -> None:
         """Fail the task, before it does anything, when the staging root cannot be written to.
 
@@ -72,6 +77,13 @@ class RunFolder:
             )
             permanent = isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError))
             raise (AirflowFailException if permanent else AirflowException)(redact_credentials(message)) from error
+
+
+def files_below(folder: ObjectStoragePath) -> list[str]:
+    """The paths of all files in a folder and its subfolders, from there; none where there is no such folder."""
+    folder.fs.invalidate_cache()  # jobs write there
+    start = folder.path.rstrip("/") + "/"
+    return [str(path).removeprefix(start) for path in folder.fs.find(folder.path)]
 
 
 def plain_uri(path: ObjectStoragePath) -> str:

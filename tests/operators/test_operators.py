@@ -401,8 +401,8 @@ def test_a_table_that_kills_the_job_which_lists_takes_no_other_with_it(lake, run
     (log := tmp_path / "log").write_text("all that Spark says")
     body = f"""
 class Logged(SharedSession):
-    def status(self, job):
-        return replace(super().status(job), whole_log=Path({str(log)!r}))
+    def status(self, ref, cursor=None):
+        return replace(super().status(ref, cursor), whole_log=Path({str(log)!r}))
 
 discover = GlueDiscoverOperator(task_id="discover", databases={lake.database!r}, aws_conn_id=None, batch_size=3)
 ListFilesOperator.partial(
@@ -554,7 +554,7 @@ def test_whatever_ends_a_task_its_error_is_in_the_report(lake, run_dag) -> None:
     lake.glue_table({"n": "bigint"}, name="t")
     broken = """
 class Broken(SharedSession):
-    def status(self, job):
+    def status(self, ref, cursor=None):
         raise RuntimeError("The engine broke")
 """
     run = run_dag(group(lake, engine="Broken()", per_table="", imports=broken))
