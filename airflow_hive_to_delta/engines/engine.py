@@ -34,7 +34,7 @@ class JobSpec:
     #: Names this very job, for an engine that starts nothing twice for one token, and for :meth:`Engine.find`. At most
     #: 64 letters, digits, hyphens and underscores.
     token: str
-    #: The address of a zip of the package, for Python to import it from; None: the engine ships none.
+    #: The address of a zip of this package, for Python to import it from; None: the engine ships none.
     package_uri: str | None = None
     #: After so many seconds the job is to be ended, even when nobody asks for it any more; None: never.
     timeout: float | None = None
@@ -107,6 +107,9 @@ class Engine(Protocol):
     runs_on_this_machine: bool = False
     #: Whether a job goes on when the process that submitted it ends: a later try of the task then finds it again.
     survives_worker: bool = False
+    #: Whether jobs import this package from a zip, which is uploaded to the staging root for them: it is not installed
+    #: where they run.
+    ships_package: bool = False
     #: The schemes of addresses at which jobs can read their request and write their results.
     schemes: Collection[str] = frozenset({"s3", "s3a"})
 

@@ -145,7 +145,7 @@ def _read_done(results: Location, session: SparkSession) -> dict[str, Any] | Non
 
 def _parse(text: str, what: str) -> Location:
     """A location that is given as an address, or as a path from the working directory."""
-    return parse_location(text if "://" in text else str(Path(text).absolute()), what)
+    return parse_location(text if "://" in text else str(Path(text).resolve()), what)
 
 
 def _stop(session: SparkSession) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, JobSpec, JobStatus
+from airflow_hive_to_delta.engines.package import package_zip
 from airflow_hive_to_delta.job.actions import ACTIONS
 from airflow_hive_to_delta.job.table_results import job_folder_name
 from airflow_hive_to_delta.links import SparkJobLink
@@ -101,7 +102,9 @@ class JobRunner:
             job_environment(aws_conn_id, region_name, on_this_machine=here) as environment,
         ):
             documents.write_request(request)
-            spec = JobSpec(request.name, documents.request_uri, documents.uri, token, timeout=self._timeout)
+            spec = JobSpec(
+                request.name, documents.request_uri, documents.uri, token, self._ship_package(), self._timeout
+            )
             job = SubmittedJob(generation(self._context), instance.try_number, name, token)
             ref = self._submit(spec, job, environment)
             return self._finish(ref, request, documents, environment)
@@ -142,6 +145,13 @@ class JobRunner:
         if self._ref is not None:
             self._log.info("The task is being killed: ending its job %s", self._ref.id)
             self._cancel(self._ref)
+
+    def _ship_package(self) -> str | None:
+        """The address of the package's zip, which is uploaded unless it is there; None: the engine needs none."""
+        if not self._engine.ships_package or self._folder is None:
+            return None
+        package = package_zip()
+        return plain_uri(self._folder.put_shared("packages", package.name, package.content))
 
     def _submit(self, spec: JobSpec, job: SubmittedJob, environment: Mapping[str, str]) -> JobRef:
         if self._store is not None:

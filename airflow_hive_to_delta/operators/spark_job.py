@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
-from airflow.sdk.exceptions import XComNotFound
+from airflow.sdk.exceptions import AirflowFailException, XComNotFound
 
 from airflow_hive_to_delta.engines import Engine, JobRequest, LocalSpark
 from airflow_hive_to_delta.links import SparkJobLink
@@ -50,6 +50,7 @@ class SparkJobOperator(BaseOperator):
         check_engine(engine)
         check_root(staging)
         self.engine: Engine = engine or LocalSpark()
+        check_staging(self.engine, staging)
         self.aws_conn_id = aws_conn_id
         self.region_name = region_name
         self.staging = staging
@@ -61,6 +62,8 @@ class SparkJobOperator(BaseOperator):
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         # A mapped task is made when it runs; its engine is in the serialized DAG long before.
         check_engine(kwargs.get("engine"))
+        if kwargs.get("engine") is not None and "staging" in kwargs:  # which may be mapped
+            check_staging(kwargs["engine"], kwargs["staging"])
         return super().partial(**kwargs)
 
     @property
@@ -101,6 +104,10 @@ class SparkJobOperator(BaseOperator):
     def _job_runner(self, context: Context) -> JobRunner:
         # Made when the task runs, not with the operator: Airflow runs a shallow copy of that.
         if self._runner is None:
+            try:
+                check_staging(self.engine, self.staging)  # a template is known by now
+            except ValueError as error:
+                raise AirflowFailException(str(error)) from error
             timeout = None if self.execution_timeout is None else self.execution_timeout.total_seconds()
             self._runner = JobRunner(self.engine, self.log, context, folder=self.run_folder(context), timeout=timeout)
             self._runner.killed = self._killed
@@ -139,6 +146,23 @@ def check_engine(engine: Any) -> None:
             f"engine is {engine!r}, which is written differently at every parse of the DAG, so that Airflow would make "
             f"a new version of it each time. Give {type(engine).__name__} a __repr__ that names its settings (without "
             "secrets), or make it a dataclass"
+        )
+
+
+def check_staging(engine: Engine, staging: str | None) -> None:
+    """Refuse, when a DAG is parsed, a staging root that jobs of the engine cannot read. A template is checked later."""
+    name = type(engine).__name__
+    readable = ", ".join(f"{scheme}://" for scheme in sorted(engine.schemes))
+    if staging is None:
+        if engine.ships_package or "file" not in engine.schemes:
+            raise ValueError(
+                f"staging is not given, but jobs of {name} run elsewhere and read their request there. Pass a staging "
+                f"root that they can read, one of {readable}"
+            )
+    elif "{{" not in staging and (scheme := staging.partition("://")[0]) not in engine.schemes:
+        raise ValueError(
+            f"staging is {staging!r}, but jobs of {name} cannot read their request from {scheme}://. Pass a staging "
+            f"root that they can read, one of {readable}"
         )
 
 
