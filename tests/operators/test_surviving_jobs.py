@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,16 @@ from typing import Any
 
 import pytest
 
+from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.engines import JobStatus
+from airflow_hive_to_delta.engines.package import package_zip
+from airflow_hive_to_delta.job.documents import begun_name, result_name
+from airflow_hive_to_delta.job.request import JobRequest
+from airflow_hive_to_delta.job.table_results import EarlierTries
+from airflow_hive_to_delta.operators import job_runner
+from airflow_hive_to_delta.operators.job_folder import JobFolder
 from airflow_hive_to_delta.operators.submitted_job import SubmittedJob, SubmittedJobStore
+from airflow_hive_to_delta.operators.table_jobs import TableJobs
 from tests.support.airflow_runs import dag_source
 from tests.support.detached import Detached, make_platform
 
@@ -124,11 +134,13 @@ def test_a_killed_task_ends_its_job(run_dag, platform) -> None:
     assert (platform / "job-0.cancelled").exists()
 
 
-def test_a_timeout_ends_the_job(run_dag, platform) -> None:
+def test_a_timeout_ends_the_job_which_is_told_of_until_then(run_dag, platform, monkeypatch) -> None:
+    monkeypatch.setattr(job_runner, "_SILENT_SECONDS", 0)
     more = "retries=0, execution_timeout=timedelta(seconds=2)"
     run = run_dag(task(platform, more, engine="NeverEnds", classes=NEVER_ENDS))
     assert run.state == "failed"
     assert (platform / "job-0.cancelled").exists()
+    assert "Discover tables is running, for " in run.log
     assert [job["timeout"] for job in submitted(platform)] == [2], "the platform knows when to end it, too"
 
 
@@ -147,3 +159,75 @@ def test_what_is_kept_of_a_job_is_a_file_where_airflow_keeps_no_state(airflow_ho
     store.clear()
     assert store.read() is None
     assert os.listdir(tmp_path / "jobs") == []
+
+
+def test_what_a_job_that_was_found_again_has_left_of_a_table_is_of_this_try() -> None:
+    """An error too: the table was tried in this try."""
+    tables = [TableInfo(name, f"s3://b/{name}") for name in ("good", "bad", "left")]
+    good: dict[str, Any] = {"result": {"source_table": "good", "error": None, "notes": []}}
+    bad = {"result": {"source_table": "bad", "error": "No such column", "retryable": False, "notes": []}}
+    store: Any = type("Store", (), {"earlier_tries": lambda *_: EarlierTries({"good": (1, good), "bad": (1, bad)})})()
+
+    def names_of_jobs(resumed: int | None) -> list[list[str]]:
+        jobs: list[list[str]] = []
+
+        def run_job(some: Any) -> dict[str, Any]:
+            jobs.append([table.name for table in some])
+            return {"results": [{"source_table": table.name, "error": None, "notes": []} for table in some]}
+
+        log = logging.getLogger(__name__)
+        ran = TableJobs(run_job, lambda: False, store, try_number=2, first_try=1, resumed_try=resumed, log=log)
+        ran.run(tables)
+        assert ran.records.keys() == {"good", "bad", "left"}
+        return jobs
+
+    assert names_of_jobs(resumed=1) == [["left"]]
+    assert names_of_jobs(resumed=None) == [["bad", "left"]]
+
+
+def test_a_silent_job_of_several_tables_is_told_of_with_those_that_have_ended(airflow_home, tmp_path) -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    names = ("a", "b", "c")
+    tables = [TableInfo(name, f"s3://b/{name}").to_dict() for name in names]
+    request = JobRequest("vacuum", {"tables": tables}, "Vacuum a, b, c")
+    folder = JobFolder(ObjectStoragePath(f"file://{tmp_path}/job"))
+    folder.write_request(request)
+    for name in (begun_name("a"), begun_name("b"), result_name("a")):
+        (tmp_path / "job" / name).write_text("{}")
+    said = job_runner._describe_progress(JobStatus("running"), request, folder, 31.4)
+    assert said == "Vacuum a, b, c is running, for 31 s by now; 1 of 3 tables have ended"
+    assert folder.read_result() is None
+    assert folder.read_request() == request
+
+
+def test_the_package_is_uploaded_once(lake, run_dag, monkeypatch) -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    write, written = ObjectStoragePath.write_bytes, []
+
+    def counted(path: Any, content: bytes) -> Any:
+        written.append(path.name)
+        return write(path, content)
+
+    monkeypatch.setattr(ObjectStoragePath, "write_bytes", counted)
+    body = f"""
+class Ships(SharedSession):
+    ships_package = True
+
+    def submit(self, spec, environment):
+        assert spec.package_uri.startswith("s3://{lake.bucket}/staging/packages/")
+        return super().submit(spec, environment)
+
+for number in range(2):
+    CatalogDiscoverOperator(
+        task_id=f"discover_{{number}}", allow="a.b.*", engine=Ships(), staging="s3://{lake.bucket}/staging",
+        aws_conn_id=None
+    )
+"""
+    run = run_dag(dag_source(body))
+    assert run.state == "success"
+    package = package_zip()
+    assert written == [package.name]
+    uploaded = lake.s3.get_object(Bucket=lake.bucket, Key=f"staging/packages/{package.name}")["Body"].read()
+    assert uploaded == package.content
