@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 JAVA := .venv/.java-home
-JARS := .ivy/.resolved
-S3_SERVER := .ivy/s3-server.jar
+JARS := .jars/spark/packages.txt
+S3_SERVER := .jars/s3-server.jar
 CHROMIUM := .venv/.chromium
 SPARK35 := .venv-spark35/.installed
 TRINO := .trino/.installed
+export HIVE_TO_DELTA_JARS := $(CURDIR)/.jars/spark
 
 .PHONY: help demo demo-ui test test-trino quick soak lint types docs bench clean
 .DEFAULT_GOAL := help
@@ -52,7 +53,7 @@ bench: $(JARS) ## Time against CONVERT TO DELTA, delta-rs and footers only
 	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python benchmarks/convert.py
 
 clean: ## Remove what the other targets made
-	rm -rf .venv .venv-spark35 .trino .ivy .airflow .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-spark35 .trino .jars .airflow .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -70,12 +71,9 @@ $(JAVA): $(INSTALLED)
 $(CHROMIUM): $(INSTALLED)
 	@scripts/chromium > $@.tmp && mv $@.tmp $@
 
-# One start of a session downloads the jars; later ones find them.
-$(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/spark/session.py
-	@echo "Resolving the Spark jars (some 60 MB, once)"
-	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python -c 'from airflow_hive_to_delta import local_session; \
-		local_session(conf={"spark.jars.ivy": "$(CURDIR)/.ivy"}).stop()' > .ivy-resolve.log 2>&1 || { cat .ivy-resolve.log >&2; exit 1; }
-	@rm -f .ivy-resolve.log && touch $@
+$(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/spark/session.py airflow_hive_to_delta/engines/jars.py
+	@echo "Fetching the jars of Spark (some 60 MB, once)"
+	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/airflow-hive-to-delta fetch-jars $(dir $(JARS))
 
 # An S3 server beside moto's, which checks signatures and decides between writers in one step.
 $(S3_SERVER): $(INSTALLED) $(JAVA) scripts/s3-server scripts/s3-server.xml

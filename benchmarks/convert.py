@@ -80,7 +80,7 @@ def bench(root: Path, files: int, partitions: int) -> dict[str, object]:
     paths = make_table(root, files, partitions)
     spark = local_session(
         "bench",
-        conf={"spark.jars.ivy": str(Path(__file__).parent.parent.resolve() / ".ivy"), "spark.log.level": "ERROR"},
+        conf={"spark.log.level": "ERROR"},
     )
     log = root / "_delta_log"
     listed = [(str(path), path.stat().st_size) for path in paths]

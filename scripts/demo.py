@@ -199,7 +199,7 @@ def environment(endpoint: str) -> dict[str, str]:
     spark.mkdir(exist_ok=True)
     # Sessions of a minute: what is compiled quickly runs sooner.
     (spark / "spark-defaults.conf").write_text(
-        f"spark.jars.ivy {PROJECT / '.ivy'}\nspark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
+        "spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
     )
     connection = {
         "conn_type": "aws",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import logging
 import os
 import shutil
@@ -15,6 +17,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
+from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
 from airflow_hive_to_delta.core.spark.session import local_session
 from tests.support.aws import REGION
 from tests.support.project import PROJECT
@@ -33,8 +36,20 @@ def pytest_configure(config: pytest.Config) -> None:
         AIRFLOW__CORE__DAGS_FOLDER=str(home / "dags"),
         AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS="false",
     )
+    os.environ.setdefault(JARS_VARIABLE, str(PROJECT / ".jars" / "spark"))
     # Airflow shows what py4j says, even when there is nowhere left to show it.
     logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+_ended = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _collect_garbage() -> Iterator[None]:
+    """The JVM keeps what objects of Python refer to; and Python looks for cycles of old objects once in many tests."""
+    yield
+    if next(_ended) % 20 == 0:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +77,6 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "tests",
         master="local[2]",
         conf={
-            "spark.jars.ivy": str(PROJECT / ".ivy"),
             "spark.sql.catalogImplementation": "hive",
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:memory:{uuid.uuid4().hex};create=true",
@@ -102,6 +116,7 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         },
     )
     session.sparkContext.setLogLevel("ERROR")
+    gc.freeze()  # what was imported stays, and need not be looked at by each collection
     yield session
     session.stop()
 
@@ -114,7 +129,7 @@ def s3(aws_endpoint: str):
 @pytest.fixture(scope="session")
 def s3proxy_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An S3 server that is not moto: it checks signatures, and decides between writers in one step."""
-    with s3proxy(PROJECT / ".ivy" / "s3-server.jar", tmp_path_factory.mktemp("s3proxy")) as endpoint:
+    with s3proxy(PROJECT / ".jars" / "s3-server.jar", tmp_path_factory.mktemp("s3proxy")) as endpoint:
         yield endpoint
 
 

@@ -40,11 +40,13 @@ _HARMLESS = (
 class LocalSpark(Engine):
     """Runs each job in a subprocess with a Spark session of its own. The job ends with the process that started it.
 
-    The task's log has the lines of the job's own log, and of Spark's log the warnings.
+    The task's log has the lines of the job's own log, and of Spark's log the warnings. Spark's jars come from Maven
+    Central; or from the folder that the environment variable ``HIVE_TO_DELTA_JARS`` names, which
+    ``airflow-hive-to-delta fetch-jars`` fills.
 
     :param memory: of the Spark driver, which does all the work.
     :param cores: how many cores Spark takes; all of them when not given.
-    :param conf: more settings of the session, such as ``{"spark.jars.ivy": "/opt/ivy"}``. Their values are shown
+    :param conf: more settings of the session, such as ``{"spark.sql.shuffle.partitions": "8"}``. Their values are shown
         neither in a serialized DAG nor in the list of processes; but options of the JVM itself, such as
         ``spark.driver.extraJavaOptions``, are on its command line.
     """

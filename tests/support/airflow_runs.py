@@ -21,7 +21,6 @@ from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES, Location, pars
 from airflow_hive_to_delta.engines import Engine, JobRef, JobRequest, JobSpec, JobStatus
 from airflow_hive_to_delta.job.documents import read_document
 from tests.support.crashes import Killed
-from tests.support.project import PROJECT
 
 
 @dataclass
@@ -99,7 +98,7 @@ def airflow_home(aws_endpoint: str) -> Path:
     home = Path(os.environ["AIRFLOW_HOME"])
     (home / "dags").mkdir(parents=True)
     (home / "spark-defaults.conf").write_text(
-        f"spark.jars.ivy {PROJECT / '.ivy'}\nspark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
+        "spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
     )
     os.environ["SPARK_CONF_DIR"] = str(home)
     from airflow.utils.db import initdb

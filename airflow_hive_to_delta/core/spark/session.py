@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.extras import needs_extra
+from airflow_hive_to_delta.core.spark.jars import jar_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,8 +51,7 @@ def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
     :param memory: the memory of the JVM.
     """
     return {
-        "spark.jars.packages": ",".join(PACKAGES),
-        "spark.jars.excludes": ",".join(EXCLUDED_PACKAGES),
+        **jar_settings(PACKAGES, EXCLUDED_PACKAGES),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",

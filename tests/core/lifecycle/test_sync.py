@@ -623,7 +623,7 @@ from airflow_hive_to_delta.core.lifecycle.sync import sync
 from tests.support.hive_folder import Folder
 from pathlib import Path
 
-spark = local_session(conf={"spark.jars.ivy": sys.argv[2], "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+spark = local_session(conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
 whole = delta_log.commit
 
 def commit(*arguments, **options):
@@ -638,7 +638,7 @@ Folder(spark, Path(sys.argv[1])).sync("complete", run_version=1)
 @pytest.mark.slow
 def test_a_process_that_is_killed_between_its_entries(converted: Folder) -> None:
     converted.write("1", "000000_0", [100, 200, 300])
-    command = [sys.executable, "-c", KILLED, str(converted.root), str(PROJECT / ".ivy")]
+    command = [sys.executable, "-c", KILLED, str(converted.root)]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300)
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
     assert converted.version == 1, "the old file was removed, and the new one not added"
