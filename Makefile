@@ -7,14 +7,15 @@ JARS := .jars/spark/packages.txt
 S3_SERVER := .jars/s3-server.jar
 CHROMIUM := .venv/.chromium
 SPARK35 := .venv-spark35/.installed
+SPARK35_JARS := $(CURDIR)/.venv-spark35/jars
 TRINO := .trino/.installed
 export HIVE_TO_DELTA_JARS := $(CURDIR)/.jars/spark
 
-.PHONY: help demo demo-ui test test-trino quick soak lint types docs bench clean
+.PHONY: help demo demo-ui test test-spark35 test-trino quick soak lint types docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(JARS) ## Migrate two Hive databases on a simulated AWS, in a real Airflow
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py
@@ -26,6 +27,10 @@ demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
 test: lint types $(JARS) $(S3_SERVER) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal
 
+test-spark35: $(S3_SERVER) $(SPARK35) ## The tests of the core on Spark 3.5
+	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_JARS="$(SPARK35_JARS)" PYTHONPATH="$(CURDIR)" \
+		.venv-spark35/bin/python -m pytest -n 2 --dist worksteal tests/core
+
 test-trino: $(JARS) $(SPARK35) $(TRINO) ## Ask Trino, too, to read converted tables (a download of 820 MB, once)
 	JAVA_HOME="$$(cat $(JAVA))" TRINO="$(CURDIR)/.trino" $(BIN)/pytest tests/core/lifecycle/test_readers.py
 
@@ -33,11 +38,13 @@ quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -x
 
 # Random examples and damaged footers, others each time; an hour or more.
-soak: $(JARS) ## The long forms of tests: random examples, damaged footers, many tables
+soak: $(JARS) $(S3_SERVER) ## The long forms of tests: random examples, damaged footers, many tables, small ones on Spark
 	JAVA_HOME="$$(cat $(JAVA))" FOOTER_MUTANTS=500000 HYPOTHESIS_PROFILE=long MANY_TABLES=1500 \
 		HIVE_TO_DELTA_MONTHS=5 HIVE_TO_DELTA_DAYS=60 \
 		$(BIN)/pytest -n 2 --dist worksteal tests/core/parquet/test_footer_fuzz.py tests/core/lifecycle/test_properties.py \
 		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py -k "mutant or test_properties or test_month or more_tables"
+	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_ALL_ON_SPARK=1 $(BIN)/pytest -n 2 --dist worksteal tests/core/delta tests/core/lifecycle \
+		--ignore tests/core/delta/test_small_log.py
 
 lint: $(INSTALLED) ## Style
 	$(BIN)/ruff check .
@@ -71,7 +78,7 @@ $(JAVA): $(INSTALLED)
 $(CHROMIUM): $(INSTALLED)
 	@scripts/chromium > $@.tmp && mv $@.tmp $@
 
-$(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/spark/session.py airflow_hive_to_delta/engines/jars.py
+$(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/spark/versions.py airflow_hive_to_delta/engines/jars.py
 	@echo "Fetching the jars of Spark (some 60 MB, once)"
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/airflow-hive-to-delta fetch-jars $(dir $(JARS))
 
@@ -80,14 +87,13 @@ $(S3_SERVER): $(INSTALLED) $(JAVA) scripts/s3-server scripts/s3-server.xml
 	@echo "Downloading the S3 server of the tests (some 55 MB, once)"
 	@JAVA_HOME="$$(cat $(JAVA))" scripts/s3-server $(BIN)/python $@
 
-# Spark 3.5 cannot share an environment with Spark 4: it reads converted tables from one of its own.
-$(SPARK35): constraints-spark35.txt $(INSTALLED) $(JAVA)
-	@echo "Setting up Spark 3.5 (some 340 MB, once)"
+# Spark 3.5 cannot share an environment with Spark 4. Its own has what the core and its tests need, and no Airflow.
+$(SPARK35): constraints-spark35.txt airflow_hive_to_delta/core/spark/versions.py $(INSTALLED) $(JAVA)
+	@echo "Setting up Spark 3.5 (some 500 MB, once)"
 	@$(PYTHON) -m venv --clear .venv-spark35
 	VIRTUAL_ENV=.venv-spark35 $(BIN)/uv pip install --system-certs --quiet --constraint constraints-spark35.txt \
-		pyspark delta-spark setuptools
-	@JAVA_HOME="$$(cat $(JAVA))" .venv-spark35/bin/python -c 'from tests.support.readers import read_with_spark35; \
-		read_with_spark35("")' > .venv-spark35/resolve.log 2>&1 || { cat .venv-spark35/resolve.log >&2; exit 1; }
+		pyspark delta-spark setuptools pandas pyarrow boto3 tqdm deltalake hypothesis 'moto[server]' pytest pytest-xdist
+	@JAVA_HOME="$$(cat $(JAVA))" .venv-spark35/bin/python -m airflow_hive_to_delta.cli fetch-jars "$(SPARK35_JARS)"
 	@touch $@
 
 # Trino and a Java that is new enough for it. Ivy, which comes with Spark, knows where to find it.

@@ -37,3 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print(f"{count} jars are in {chosen.folder}. Set {JARS_VARIABLE}={chosen.folder} where LocalSpark runs")
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import boto3
@@ -22,8 +23,12 @@ from airflow_hive_to_delta.core.spark.session import local_session
 from tests.support.aws import REGION
 from tests.support.project import PROJECT
 from tests.support.s3_servers import s3proxy
+from tests.support.small_tables import ALL_ON_SPARK, leave_nothing_to_the_driver
+from tests.support.spark_versions import IS_SPARK_4, JARS, SPARK_35_WARNINGS
 
-pytest_plugins = ["tests.support.airflow_runs", "tests.support.lake"]
+pytest_plugins = ["tests.support.lake"]
+if find_spec("airflow"):  # which cannot be installed beside Spark 3.5
+    pytest_plugins.append("tests.support.airflow_runs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,7 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
         AIRFLOW__CORE__DAGS_FOLDER=str(home / "dags"),
         AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS="false",
     )
-    os.environ.setdefault(JARS_VARIABLE, str(PROJECT / ".jars" / "spark"))
+    os.environ.setdefault(JARS_VARIABLE, str(JARS))
+    if not IS_SPARK_4:
+        for warning in SPARK_35_WARNINGS:
+            config.addinivalue_line("filterwarnings", warning)
+    if os.environ.get(ALL_ON_SPARK):
+        leave_nothing_to_the_driver()
     # Airflow shows what py4j says, even when there is nowhere left to show it.
     logging.getLogger("py4j").setLevel(logging.WARNING)
 
@@ -106,6 +116,8 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "spark.sql.adaptive.enabled": "false",
             # What Parquet's own reader skips is the same before and after; what Delta skips is ours to prove.
             "spark.sql.parquet.filterPushdown": "false",
+            # The default of Spark 4.
+            "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
             "spark.sql.files.openCostInBytes": "65536",
             "spark.databricks.delta.snapshotPartitions": "1",
             # Each test has tables and buckets of its own: what is kept of those of others fills the memory, and every

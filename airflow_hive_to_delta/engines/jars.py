@@ -40,7 +40,7 @@ def fetch_jars(folder: Path, *, archive_classes: bool = True) -> int:
     :returns: how many jars there are.
     :raises FetchError: Ivy could not find them, or Spark did not start.
     """
-    from airflow_hive_to_delta.core.spark.session import PACKAGES
+    from airflow_hive_to_delta.core.spark.versions import local_jars
 
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def fetch_jars(folder: Path, *, archive_classes: bool = True) -> int:
         jars = sorted((Path(temporary) / "jars").glob("*.jar"))
         for jar in jars:
             shutil.copyfile(jar, folder / jar.name)
-    packages.write_text("".join(f"{package}\n" for package in PACKAGES))
+    packages.write_text("".join(f"{package}\n" for package in local_jars().packages))
     if archive_classes:
         try:
             with tempfile.TemporaryDirectory(prefix="hive-to-delta-jars-") as temporary:

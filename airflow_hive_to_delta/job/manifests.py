@@ -75,13 +75,14 @@ def files_df(spark: SparkSession, files: FileList) -> DataFrame:
     """The files as a DataFrame in FILES_SCHEMA."""
     import pyarrow as pa
 
+    from airflow_hive_to_delta.core.listing.base import files_from_arrow
     from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA, map_pairs
     from airflow_hive_to_delta.core.models import FILES_SCHEMA
 
     if files.manifest is not None:
         return spark.read.schema(FILES_SCHEMA).parquet(files.manifest)
     rows = [{**file, "partition_values": map_pairs(file["partition_values"])} for file in files.files or []]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=FILES_ARROW_SCHEMA), FILES_SCHEMA)
+    return files_from_arrow(spark, pa.Table.from_pylist(rows, schema=FILES_ARROW_SCHEMA))
 
 
 def first_of(batches: Iterator[pa.RecordBatch], limit: int) -> tuple[list[dict[str, Any]], Iterator[pa.RecordBatch]]:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from airflow_hive_to_delta.cli import main
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.spark.jars import CLASSES_FILE, JARS_VARIABLE, PACKAGES_FILE, jar_settings
-from airflow_hive_to_delta.core.spark.session import PACKAGES
+from airflow_hive_to_delta.core.spark.versions import local_jars
 from airflow_hive_to_delta.engines.jars import FetchError, fetch_jars
 
 DELTA, S3A = "io.delta:delta:1", "org.apache.hadoop:aws:2"
@@ -57,7 +57,7 @@ def test_a_folder_that_was_never_filled_is_refused(folder: Path) -> None:
 
 def test_a_session_starts_from_the_folder(spark: SparkSession) -> None:
     folder = Path(os.environ[JARS_VARIABLE])
-    assert (folder / PACKAGES_FILE).read_text().split() == [*PACKAGES]
+    assert (folder / PACKAGES_FILE).read_text().split() == [*local_jars().packages]
     jars = spark.conf.get("spark.jars", None) or ""
     assert {jar.rpartition("/")[2] for jar in jars.split(",")} == {path.name for path in folder.glob("*.jar")}
     assert not spark.conf.get("spark.jars.packages", None)

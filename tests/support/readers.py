@@ -16,17 +16,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_hive_to_delta.core.spark.session import local_session
 from tests.support.reader_answers import ID, Filter, Sample, answer_of, by_question, filtered_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Delta Lake for Spark 3.5, and S3A with those parts of the AWS SDK that it uses.
-SPARK35_PACKAGES = (
-    "io.delta:delta-spark_2.12:3.3.2",
-    "org.apache.hadoop:hadoop-aws:3.3.4",
-    *(f"com.amazonaws:aws-java-sdk-{part}:1.12.262" for part in ("s3", "sts", "dynamodb")),
-)
 Read = Callable[[Sample], dict[str, Any]]
 
 
@@ -80,34 +75,18 @@ def _spark_rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 def read_with_spark35(endpoint: str) -> Read:
     """PySpark 3.5 with Delta 3.3: only in an environment of its own."""
-    from pyspark.sql import SparkSession
-
     settings = {
-        "spark.jars.packages": ",".join(SPARK35_PACKAGES),
-        "spark.jars.excludes": "com.amazonaws:aws-java-sdk-bundle",
-        "spark.jars.ivy": str(Path(sys.prefix) / "ivy"),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.hadoop.fs.s3a.endpoint": endpoint,
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.access.key": "testing",
         "spark.hadoop.fs.s3a.secret.key": "testing",
     }
-    builder = SparkSession.builder.master("local[2]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return read_with_spark(builder.getOrCreate())
+    return read_with_spark(local_session("readers", master="local[2]", conf=settings))
 
 
 def read_with_query_builder(endpoint: str) -> Read:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 _STRINGS = "map<string,string>"
-_VECTOR = "struct<storageType:string,pathOrInlineDv:string,offset:int,sizeInBytes:int,cardinality:bigint>"
+#: The descriptor of a deletion vector.
+VECTOR_SCHEMA = "struct<storageType:string,pathOrInlineDv:string,offset:int,sizeInBytes:int,cardinality:bigint>"
 #: Fields of files that other writers write: this package adds no deletion vectors and no row ids.
-_FILE_FIELDS_OF_OTHERS = f"deletionVector:{_VECTOR},baseRowId:bigint,defaultRowCommitVersion:bigint"
+_FILE_FIELDS_OF_OTHERS = f"deletionVector:{VECTOR_SCHEMA},baseRowId:bigint,defaultRowCommitVersion:bigint"
 #: The fields of each action that a checkpoint of this package holds.
 _WRITTEN = {
     "txn": "appId:string,version:bigint,lastUpdated:bigint",
@@ -39,3 +40,9 @@ def _ddl(actions: dict[str, str]) -> str:
 WRITTEN_ACTIONS_SCHEMA = _ddl(_WRITTEN)
 #: A row of a log entry or checkpoint of any writer, as the replay reads it; ``commitInfo`` stays JSON text.
 READ_ACTIONS_SCHEMA = f"{_ddl(_READ)}, commitInfo string"
+#: The latest action of each file of a log, by the file's canonical URI.
+LATEST_ACTIONS_SCHEMA = (
+    f"key string, version bigint, is_add boolean, path string, partition_values {_STRINGS}, size bigint, "
+    f"modification_time bigint, stats string, tags {_STRINGS}, deletion_vector {VECTOR_SCHEMA}, "
+    "deletion_timestamp bigint, extended_file_metadata boolean"
+)

@@ -33,6 +33,10 @@ class LogSegment:
     commits: tuple[int, ...]
     #: Modification time of every entry that is there, before the checkpoint and up to this version too.
     times: dict[int, int]
+    #: Size in bytes of each of those entries.
+    sizes: dict[int, int]
+    #: Size in bytes of the files of the checkpoint together, without its sidecars.
+    checkpoint_size: int
 
 
 def log_segment(
@@ -49,7 +53,7 @@ def log_segment(
     refuse_catalog_managed(storage, root)
     refuse_half_rolled_back(storage, root)
     found = storage.list_files(log_folder(root))
-    times = {int(file.name[:20]): file.modified for file in found if COMMIT.fullmatch(file.name)}
+    entries = {int(file.name[:20]): file for file in found if COMMIT.fullmatch(file.name)}
     # An empty checkpoint is one whose writer has not written it yet. Delta ignores it too.
     files = log_files(file.name for file in found if file.size or COMMIT.fullmatch(file.name))
     if not files.names:
@@ -67,4 +71,14 @@ def log_segment(
         ) from error
     checkpoint = () if start is None else files.checkpoints[start]
     after = tuple(range(0 if start is None else start + 1, wanted + 1))
-    return LogSegment(root, wanted, start, checkpoint, after, {v: time for v, time in times.items() if v <= wanted})
+    there = {entry: file for entry, file in entries.items() if entry <= wanted}
+    return LogSegment(
+        root,
+        wanted,
+        start,
+        checkpoint,
+        after,
+        {entry: file.modified for entry, file in there.items()},
+        {entry: file.size for entry, file in there.items()},
+        sum(file.size for file in found if file.name in checkpoint),
+    )

@@ -1,8 +1,9 @@
-"""The state of a Delta table at one version, replayed from its log on Spark.
+"""The state of a Delta table at one version, replayed from its log.
 
 Entries in JSON and checkpoints of all kinds are read: classic, multi-part and V2 with sidecars. The files of the table
-are a DataFrame, because there can be millions of them; only what is small is collected on the driver. A part of the
-log that is missing or cannot be read is an error.
+are a DataFrame, because there can be millions of them; only what is small is collected on the driver. Entries that are
+small together are read by the driver, all others and the checkpoints by Spark. A part of the log that is missing or
+cannot be read is an error.
 """
 
 from __future__ import annotations
@@ -10,16 +11,27 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
+from airflow_hive_to_delta.core.delta.action_schemas import LATEST_ACTIONS_SCHEMA, READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import Metadata, metadata_of
+from airflow_hive_to_delta.core.delta.local_frames import collect_small, local_frame
 from airflow_hive_to_delta.core.delta.log_files import commit_path, is_ours, log_folder
 from airflow_hive_to_delta.core.delta.log_segment import LogSegment, log_segment
 from airflow_hive_to_delta.core.delta.protocol import Protocol, check_readable
+from airflow_hive_to_delta.core.delta.small_log import (
+    MOST_CHECKPOINT_BYTES,
+    Action,
+    LogEntry,
+    check_file,
+    is_small,
+    latest_file_actions,
+    read_entries,
+)
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
     HiveToDeltaError,
@@ -36,7 +48,7 @@ from airflow_hive_to_delta.core.storage.uri import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from airflow_hive_to_delta.core.storage.base import Storage
 
@@ -72,6 +84,8 @@ class Snapshot:
     storage: Storage = field(repr=False)
     #: The files of the log that it is read from.
     segment: LogSegment
+    #: The entries that the driver has read, by their versions.
+    _entries: dict[int, LogEntry] = field(default_factory=dict, repr=False)
 
     @property
     def root(self) -> Location:
@@ -87,6 +101,11 @@ class Snapshot:
         :raises UnsupportedTableError: the table has a reader version or feature that this package does not know.
         """
         _ = self._replay
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the driver holds the actions that make up this version."""
+        return isinstance(self._actions, list)
 
     @property
     def protocol(self) -> Protocol:
@@ -129,7 +148,9 @@ class Snapshot:
         """The entries up to this version that still exist, the newest first."""
         versions = sorted(self.segment.times)
         found = {}
-        if versions:
+        if (actions := self._read_small(versions)) is not None:
+            found = {action["version"]: action["commitInfo"] for action in actions if action["commitInfo"] is not None}
+        else:
             infos = self.read_commits(versions).where("commitInfo IS NOT NULL").select("version", "commitInfo")
             with spark_call(f"Reading the history of {self.root}"):
                 found = {row.version: json.loads(row.commitInfo) for row in infos.collect()}
@@ -144,10 +165,25 @@ class Snapshot:
         return commits[::-1]
 
     def read_commits(self, versions: Iterable[int]) -> DataFrame:
-        """The actions of the entries of these versions, in READ_ACTIONS_SCHEMA, each with its ``version``."""
+        """The actions of the entries of these versions, in READ_ACTIONS_SCHEMA, each with its ``version``.
+
+        They are read now where the entries are small together, and otherwise each time that the DataFrame is used.
+        """
+        versions = list(versions)
+        if (actions := self._read_small(versions)) is not None:
+            texts = [_with_text_of_info(action) for action in actions]
+            return local_frame(self.spark, texts, f"{READ_ACTIONS_SCHEMA}, version bigint")
         paths = [str(commit_path(self.root, version)) for version in versions]
         version = "cast(substr(_metadata.file_name, 1, 20) as bigint) AS version"
         return log_reader(self.spark).schema(READ_ACTIONS_SCHEMA).json(paths).selectExpr("*", version)
+
+    def open_commit(self, version: int) -> BinaryIO:
+        """The entry of a version as a stream, from the storage unless it was read before.
+
+        :raises MissingError: it does not exist.
+        """
+        entry = self._entries.get(version)
+        return self.storage.open(commit_path(self.root, version)) if entry is None else BytesIO(entry.content)
 
     def file_actions(self, actions: DataFrame, column: str) -> DataFrame:
         """The actions of one kind, ``add`` or ``remove``, with their fields as columns and the ``key`` of their file.
@@ -160,8 +196,22 @@ class Snapshot:
             .withColumn("key", canonical_log_uri_column("path", self.root))
         )
 
+    def _read_small(self, versions: Sequence[int]) -> list[Action] | None:
+        """The actions of these entries, read by the driver; None when they are for Spark to read."""
+        if not is_small(self.segment.sizes.get(version, 0) for version in versions):
+            return None
+        unread = [version for version in versions if version not in self._entries]
+        self._entries.update(read_entries(self.storage, self.root, unread))
+        actions: list[Action] = []
+        for version in versions:
+            found = self._entries[version].actions
+            if found is None:
+                return None
+            actions += found
+        return actions
+
     @property
-    def _actions(self) -> DataFrame:
+    def _actions(self) -> DataFrame | list[Action]:
         return self._replay[0]
 
     @property
@@ -170,8 +220,8 @@ class Snapshot:
         return self._replay[1]
 
     @cached_property
-    def _replay(self) -> tuple[DataFrame, dict[str, Any]]:
-        """The actions that make up this version, and the state that they lead to.
+    def _replay(self) -> tuple[DataFrame | list[Action], dict[str, Any]]:
+        """The actions that make up this version, on the driver or on Spark, and the state that they lead to.
 
         If a checkpoint cannot be read, an older one and the entries after it are read instead. Delta does so too, but
         it only notices when it reads the protocol and the metadata. Where those come from a ``.crc`` file, or the
@@ -199,13 +249,32 @@ class Snapshot:
         check_readable(Protocol.of(state["protocol"]), f"{self.root} at version {self.version}")
         return actions, state
 
-    def _actions_of_segment(self) -> DataFrame:
+    def _actions_of_segment(self) -> DataFrame | list[Action]:
+        if (small := self._read_small(self.segment.commits)) is not None:
+            if not self.segment.checkpoint:
+                return small
+            if (checkpoint := self._read_small_checkpoint()) is not None:
+                return checkpoint + small
         parts = []
         if self.segment.commits:
             parts.append(self.read_commits(self.segment.commits).drop("commitInfo"))
         if self.segment.checkpoint:
             parts.append(self._checkpoint())
         return reduce(lambda one, other: one.unionByName(other), parts)
+
+    def _read_small_checkpoint(self) -> list[Action] | None:
+        """The actions of the checkpoint, for the driver to go on with; None when they are for Spark to go on with."""
+        if self.segment.checkpoint_size > MOST_CHECKPOINT_BYTES:
+            return None
+        frame = self._checkpoint()
+        with spark_call(f"Reading version {self.version} of {self.root}"):
+            actions = collect_small(frame)
+        try:
+            for action in actions or ():
+                check_file(action)
+        except ValueError:
+            return None
+        return actions
 
     def _why_unreadable(self) -> HiveToDeltaError | None:
         """The error of reading the checkpoint of the segment; None when it can be read, or there is none."""
@@ -243,8 +312,7 @@ class Snapshot:
         own = {column.name: column.dataType for column in log_reader(self.spark).parquet(*paths[:1]).schema}
         add = own.get("add")
         parsed = [column for column in add if column.name == "stats_parsed"] if isinstance(add, StructType) else []
-        schema = StructType.fromDDL(READ_ACTIONS_SCHEMA)
-        assert isinstance(schema, StructType)
+        schema = self.spark.createDataFrame([], READ_ACTIONS_SCHEMA).schema
         if not parsed:
             return log_reader(self.spark).schema(schema).parquet(*paths)
         known = next(column.dataType for column in schema if column.name == "add")
@@ -261,12 +329,11 @@ class Snapshot:
 
     @cached_property
     def _latest(self) -> DataFrame:
-        """The latest action of each file. A file is identified by its path and its deletion vector.
-
-        As in Delta, a file whose path the log spells in two ways is there twice.
-        """
+        """The latest action of each file, in LATEST_ACTIONS_SCHEMA: on Spark as by :func:`latest_file_actions`."""
         from pyspark.sql import functions as F  # noqa: N812
 
+        if isinstance(self._actions, list):
+            return local_frame(self.spark, latest_file_actions(self._actions, self.root), LATEST_ACTIONS_SCHEMA)
         vector = F.concat_ws("|", "deletion_vector.storageType", "deletion_vector.pathOrInlineDv",
                              F.col("deletion_vector.offset").cast("string"))  # fmt: skip
         file_actions = (
@@ -281,22 +348,22 @@ class Snapshot:
         by_file = file_actions.groupBy("key", "spelling", "vector").agg(latest)
         return by_file.select("key", *(f"latest.{name}" for name in columns))
 
-    def _state_rows(self, actions: DataFrame) -> list[Row]:
+    def _state_rows(self, actions: DataFrame | list[Action]) -> list[dict[str, Any]]:
+        """The actions that say more than which files there are."""
+        if isinstance(actions, list):
+            return [action for action in actions if any(action[kind] is not None for kind in _STATE)]
         with spark_call(f"Reading version {self.version} of {self.root}"):
-            return (
-                actions.where("protocol IS NOT NULL OR metaData IS NOT NULL OR txn IS NOT NULL")
-                .select("version", "protocol", "metaData", "txn")
-                .collect()
-            )
+            found = actions.where(" OR ".join(f"{kind} IS NOT NULL" for kind in _STATE)).select("version", *_STATE)
+            return [row.asDict(recursive=True) for row in found.collect()]
 
-    def _read_state(self, actions: DataFrame) -> dict[str, Any]:
+    def _read_state(self, actions: DataFrame | list[Action]) -> dict[str, Any]:
         state: dict[str, Any] = {"protocol": None, "metaData": None, "txn": {}}
         for row in sorted(self._state_rows(actions), key=_version):
             for kind in ("protocol", "metaData"):
                 if row[kind] is not None:
-                    state[kind] = row[kind].asDict(recursive=True)
-            if row.txn is not None:
-                state["txn"][row.txn.appId] = row.txn.version
+                    state[kind] = row[kind]
+            if row["txn"] is not None:
+                state["txn"][row["txn"]["appId"]] = row["txn"]["version"]
         for kind in ("protocol", "metaData"):
             if state[kind] is None:
                 raise PermanentError(
@@ -319,6 +386,8 @@ _DAMAGED = re.compile(
     r"|FILE_NOT_EXIST|FileNotFoundException",
     re.IGNORECASE,
 )
+#: The kinds of actions that say more than which files there are.
+_STATE = ("protocol", "metaData", "txn")
 _FILE_COLUMNS = (
     "version",
     "add IS NOT NULL AS is_add",
@@ -345,5 +414,10 @@ def _sidecar(folder: Location, path: str) -> str:
     return str(parse_location(path, "sidecar")) if "/" in path else str(folder.child("_sidecars").child(path))
 
 
-def _version(row: Row) -> int:
-    return int(row.version)
+def _version(action: Action) -> int:
+    return int(action["version"])
+
+
+def _with_text_of_info(action: Action) -> Action:
+    info = action["commitInfo"]
+    return action if info is None else {**action, "commitInfo": json.dumps(info)}

@@ -17,6 +17,7 @@ from airflow_hive_to_delta.core.schema.partition_values import HIVE_NULL
 from airflow_hive_to_delta.core.schema.types import CHAR_VARCHAR, struct_of
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import sql_identifier
+from airflow_hive_to_delta.core.spark.versions import file_metadata
 from airflow_hive_to_delta.core.storage.uri import canonical_log_uri_column, canonical_uri_column
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Comparison:
             all_known = files.where("rows IS NULL").isEmpty()
         if not all_known:
             data = self.view.to_df()
-            path = data.metadataColumn("_metadata").getField("file_path")
+            path = file_metadata(data).getField("file_path")
             counted = data.groupBy(path.alias("path")).agg(F.count(F.lit(1)).alias("counted"))
             counted = counted.select(canonical_log_uri_column("path", self.view.root).alias("key"), "counted")
             files = files.join(counted, "key", "left").withColumn("rows", F.coalesce("rows", "counted", F.lit(0)))
@@ -227,7 +228,7 @@ class Comparison:
         schema = _as_in_files(self._original_schema, self.context.table.partition_keys)
         by_file = []
         for data in self.original.files.read(self.context.spark, schema, self.context.options):
-            path = data.metadataColumn("_metadata").getField("file_path")
+            path = file_metadata(data).getField("file_path")
             by_file.append(compute_checksums(data, path, _spelt(data, columns)))
         if not by_file:
             nothing = self.context.spark.createDataFrame([], schema)

@@ -24,7 +24,6 @@ from functools import cached_property, reduce
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.delta.log_files import commit_path
 from airflow_hive_to_delta.core.delta.snapshot import Commit, log_reader
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.lifecycle.records import Records
@@ -282,7 +281,7 @@ def _read_part(records: Records, part: _Part) -> _Part:
 def _read_identity(snapshot: Snapshot, version: int) -> EntryIdentity | None:
     """Read the identity of an entry; None when Delta has just cleaned it up."""
     try:
-        with snapshot.storage.open(commit_path(snapshot.root, version)) as entry:
+        with snapshot.open_commit(version) as entry:
             line = entry.readline(_LONGEST_LINE)
             rest = entry.read(_BYTES_AFTER)
     except MissingError:

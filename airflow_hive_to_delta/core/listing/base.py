@@ -26,6 +26,7 @@ from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA, map
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.spark.versions import df_from_arrow
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import parse_location
 
@@ -97,5 +98,4 @@ def files_as_df(spark: SparkSession, listing: Listing, table: TableInfo, options
 
 def files_from_arrow(spark: SparkSession, files: pa.Table) -> DataFrame:
     """A DataFrame in FILES_SCHEMA of an Arrow table in FILES_ARROW_SCHEMA."""
-    # PySpark does not accept an Arrow table without a chunk, and is slow with many chunks.
-    return spark.createDataFrame(files.combine_chunks() if files.num_rows else [], FILES_SCHEMA)
+    return df_from_arrow(spark, files, FILES_SCHEMA)

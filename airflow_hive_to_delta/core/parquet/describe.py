@@ -61,6 +61,14 @@ class DescribedFiles:
     #: Whether the files were described by Spark's own reader instead of from their footers.
     scanned: bool
 
+    @classmethod
+    def none(cls, frame: DataFrame) -> DescribedFiles:
+        """What there is to say of no files.
+
+        :param frame: a DataFrame that is known to be empty.
+        """
+        return cls(frame, 0, 0, 0, None, {}, scanned=False)
+
     def with_statistics(
         self, spark: SparkSession, schema: TableSchema, leaves: Sequence[TableLeaf], options: ConversionOptions
     ) -> tuple[DataFrame, dict[str, str]]:

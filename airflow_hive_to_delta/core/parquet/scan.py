@@ -34,6 +34,7 @@ from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.merge import Evidence
 from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_spark
 from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.spark.versions import file_metadata
 from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _aggregated(data: DataFrame, leaves: Sequence[TableLeaf], types: Sequence[st
         F.max(F.isnan(c)) if t in ("float", "double") else F.lit(False) for c, t in zip(columns, types, strict=True)
     ]
     nulls = [F.count(F.when(c.isNull(), 1)) for c in columns]
-    metadata = data.metadataColumn("_metadata")  # not a column of that name in the files
+    metadata = file_metadata(data)
     return data.groupBy(metadata.getField("file_path").alias("file_path")).agg(
         F.max(metadata.getField("file_size")).alias("size"),
         F.max(F.unix_millis(metadata.getField("file_modification_time"))).alias("modified"),

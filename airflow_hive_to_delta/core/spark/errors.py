@@ -53,7 +53,11 @@ def translate_spark_error(error: Exception, doing: str) -> HiveToDeltaError:
     from pyspark.errors import AnalysisException
 
     text = str(error)
-    lines = [line.strip(" :") for line in text.splitlines() if not line.startswith(("\tat ", "An error occurred"))]
+    lines = [
+        _JOB_ABORTED.sub("", line.strip(" :"))
+        for line in text.splitlines()
+        if not line.startswith(("\tat ", "An error occurred"))
+    ]
     # The message of a Python worker's traceback is its last error, that of any other error its first line.
     raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)] if "Traceback (most" in text else []
     message = f"{doing}: {next(filter(None, raised[-1:] + lines), type(error).__name__)[:500]}"
@@ -65,11 +69,17 @@ def translate_spark_error(error: Exception, doing: str) -> HiveToDeltaError:
         return AccessDeniedError(f"{message}. Grant the session's identity access, or run with another one")
     if "NoSuchBucket" in text or "UnknownStoreException" in text:
         return MissingError(message)
-    # USER_RAISED_EXCEPTION comes from raise_error() in a query of this package, which checks its input.
-    permanent = isinstance(error, AnalysisException) or "USER_RAISED_EXCEPTION" in text
+    permanent = isinstance(error, AnalysisException) or any(words in text for words in _RAISED_BY_QUERY)
     return PermanentError(message) if permanent else TransientError(message)
 
 
+#: What comes before the message of an error of Java that ended a job, where Spark does not take it away.
+_JOB_ABORTED = re.compile(
+    r"^(org\.apache\.spark\.SparkException: )?Job aborted due to stage failure: Task .*\(TID \d+\) \([^)]*\): "
+    r"(java\.lang\.RuntimeException: )?"
+)
+#: In an error of raise_error() in a query of this package, which checks its input: in Spark 4, and in Spark 3.5.
+_RAISED_BY_QUERY = ("USER_RAISED_EXCEPTION", "org.apache.spark.sql.catalyst.expressions.RaiseError")
 #: In an error of Python, or in one of PySpark for packages that it needs itself.
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)|PACKAGE_NOT_INSTALLED\] (\w+)")
 

@@ -11,38 +11,15 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.jars import jar_settings
+from airflow_hive_to_delta.core.spark.versions import local_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-HADOOP_VERSION = "3.5.0"
-AWS_SDK_VERSION = "2.35.4"
-
-#: Delta Lake, and S3A with the three parts of the AWS SDK that it uses, instead of the bundle of 655 MB.
-PACKAGES = (
-    "io.delta:delta-spark_4.2_2.13:4.4.0",
-    f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
-    f"software.amazon.awssdk:s3:{AWS_SDK_VERSION}",
-    f"software.amazon.awssdk:s3-transfer-manager:{AWS_SDK_VERSION}",
-    f"software.amazon.awssdk:sts:{AWS_SDK_VERSION}",
-)
-EXCLUDED_PACKAGES = (
-    "software.amazon.awssdk:bundle",
-    "org.apache.hadoop:hadoop-client-api",
-    "org.apache.hadoop:hadoop-client-runtime",
-)
-
-#: The keys in the session's settings, then the providers that boto3 has too, such as a web identity or a container. By
-#: default S3A uses only some of those.
-S3A_CREDENTIALS = (
-    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
-    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
-    "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
-)
 
 
 def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
@@ -50,12 +27,13 @@ def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
 
     :param memory: the memory of the JVM.
     """
+    jars = local_jars()
     return {
-        **jar_settings(PACKAGES, EXCLUDED_PACKAGES),
+        **jar_settings(jars.packages, jars.excluded),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        "spark.hadoop.fs.s3a.aws.credentials.provider": ",".join(S3A_CREDENTIALS),
+        "spark.hadoop.fs.s3a.aws.credentials.provider": ",".join(jars.s3a_credentials),
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": memory,
         # Delta keeps the state of 10,000 tables for an hour: a job that works on hundreds would run out of memory.
@@ -116,13 +94,15 @@ def cluster_session(app_name: str) -> SparkSession:
 def _submit_arguments(settings: Mapping[str, str]) -> Iterator[None]:
     """Pass settings to a JVM that is started inside the block, in a file that only its owner can read.
 
-    PySpark itself would put them on the command line of the JVM, which every user of the machine can read.
+    PySpark itself would put them on the command line of the JVM, which every user of the machine can read. The file
+    begins with those of ``spark-defaults.conf``, because Spark 3.5 reads no other file beside the one that it is given.
     """
-    with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".properties", encoding="ascii") as file:
+    with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".properties", encoding="utf-8") as file:
+        file.write(_spark_defaults())
         file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
         file.flush()
         before = os.environ.get("PYSPARK_SUBMIT_ARGS")
-        own = f"--properties-file {shlex.quote(file.name)} --load-spark-defaults"
+        own = f"--properties-file {shlex.quote(file.name)}"
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"{own} {before or 'pyspark-shell'}"
         try:
             yield
@@ -130,6 +110,15 @@ def _submit_arguments(settings: Mapping[str, str]) -> Iterator[None]:
             del os.environ["PYSPARK_SUBMIT_ARGS"]
             if before is not None:
                 os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _spark_defaults() -> str:
+    """The text of the ``spark-defaults.conf`` that Spark would read on this machine; empty if there is none."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")
+    file = Path(folder, "spark-defaults.conf")
+    return f"{file.read_text(encoding='utf-8')}\n" if file.is_file() else ""
 
 
 def _escaped(text: str) -> str:

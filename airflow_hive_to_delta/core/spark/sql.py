@@ -50,4 +50,9 @@ def details(rows: Iterable[Row], header: str = TABLE_DETAILS) -> dict[str, str]:
 def error_condition(error: PySparkException) -> str:
     """The error condition of an error of Spark, which Spark 3.5 calls its error class; empty if it has none."""
     get_condition = getattr(error, "getCondition", None) or error.getErrorClass
-    return get_condition() or ""
+    condition = get_condition() or ""
+    return _EARLIER_CONDITIONS.get(condition, condition)
+
+
+#: Conditions under the names that Delta Lake 3.3 has for them.
+_EARLIER_CONDITIONS = {"_LEGACY_ERROR_TEMP_DELTA_0007": "DELTA_METADATA_MISMATCH"}

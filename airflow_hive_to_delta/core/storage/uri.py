@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from airflow_hive_to_delta.core.errors import PermanentError
 
@@ -165,8 +165,22 @@ def canonical_uri_column(column: str) -> Column:
     return _rewritten_column(F.col(column), _CANONICAL)
 
 
+def canonical_log_uri(path: str, root: Location) -> str:
+    """The canonical URI of the file that an ``add.path`` or ``remove.path`` names (rules 14 and 16).
+
+    :param path: URL-encoded: relative to the table's root, or absolute.
+    :param root: the root of the table whose log has the path.
+    :raises ValueError: the path is not URL-encoded.
+    """
+    decoded = decoded_path(path)
+    if re.match(_HAS_SCHEME, path):
+        return _rewritten(decoded, _CANONICAL)
+    scheme, authority = root.store
+    return f"{scheme}://{authority}{decoded}" if path.startswith("/") else f"{canonical_uri(root)}/{decoded}"
+
+
 def canonical_log_uri_column(column: str, root: Location) -> Column:
-    """The canonical URI of each file in a column of ``add.path`` or ``remove.path`` (rules 14 and 16).
+    """The canonical URI of each file in a column of paths of a log, as :func:`canonical_log_uri` gives it for one.
 
     :param column: the name of a column of URL-encoded paths: relative to the table's root, or absolute.
     :param root: the root of the table whose log has the paths.
@@ -182,8 +196,18 @@ def canonical_log_uri_column(column: str, root: Location) -> Column:
     )
 
 
+def decoded_path(path: str) -> str:
+    """A path of a Delta log, URL-decoded once. It is a URI and not a form: a plus stays a plus.
+
+    :raises ValueError: it has a per cent sign that begins no escape, or its escapes are not UTF-8.
+    """
+    if _NO_ESCAPE.search(path):
+        raise ValueError(f"{path!r} has a per cent sign that is not followed by two hexadecimal digits")
+    return unquote(path, errors="strict")
+
+
 def decoded_path_column(column: str) -> Column:
-    """The paths in a column of a Delta log, URL-decoded once. They are URIs and not forms: a plus stays a plus."""
+    """The paths in a column of a Delta log, URL-decoded once, as :func:`decoded_path` does it with one."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.url_decode(F.replace(F.col(column), F.lit("+"), F.lit("%2B")))
@@ -205,9 +229,7 @@ def loose_uri(uri: str) -> str:
 
     :param uri: a URI, canonical or not, or an absolute local path; not URL-encoded.
     """
-    for pattern, replacement in _LOOSE:
-        uri = re.sub(pattern, replacement.replace("$1", r"\1"), uri)
-    return uri
+    return _rewritten(uri, _LOOSE)
 
 
 def loose_uri_column(column: str) -> Column:
@@ -312,10 +334,17 @@ def _is_hidden_name(name: str) -> bool:
 
 
 _HAS_SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:"
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 def _store(scheme: str, authority: str) -> tuple[str, str]:
     return "s3" if scheme in S3_SCHEMES else scheme, authority
+
+
+def _rewritten(uri: str, rewrites: Sequence[tuple[str, str]]) -> str:
+    for pattern, replacement in rewrites:
+        uri = re.sub(pattern, replacement.replace("$1", r"\1"), uri)
+    return uri
 
 
 def _rewritten_column(uris: Column, rewrites: Sequence[tuple[str, str]]) -> Column:

@@ -31,6 +31,8 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location
 from tests.support.lake import Lake
+from tests.support.small_tables import no_small_logs
+from tests.support.spark_versions import needs_spark_4
 from tests.support.tables import convert_folder, write_parquet
 
 ODD = "a/b c%d=e+ü:#?"
@@ -87,6 +89,10 @@ def assert_as_delta_sees_it(spark: SparkSession, root: Path | str, version: int 
         assert (detail.minReaderVersion, detail.minWriterVersion) == (protocol.reader, protocol.writer)
         if protocol.writer_features:
             assert set(detail.tableFeatures) == protocol.reader_features | protocol.writer_features
+    with no_small_logs():  # the driver reads this one, but Spark a large one
+        on_spark = snapshot_at(spark, root, version)
+        assert sorted(map(repr, on_spark.files.collect())) == sorted(map(repr, files))
+        assert on_spark.metadata == snapshot.metadata
     return snapshot
 
 
@@ -462,6 +468,7 @@ class Nothing:
         return []
 
 
+@needs_spark_4("the type VARIANT")
 def test_a_table_with_variants_is_as_delta_sees_it(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     spark.sql("""SELECT 1 AS id, parse_json('{"a": 1}') AS v""").write.format("delta").save(str(root))

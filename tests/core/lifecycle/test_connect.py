@@ -14,10 +14,11 @@ import pytest
 
 from airflow_hive_to_delta.core.spark.session import local_session_conf
 from tests.support.project import PROJECT
+from tests.support.spark_versions import needs_spark_4
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_spark_4("the Connect server in its own package")]
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from airflow_hive_to_delta import (
 )
 from airflow_hive_to_delta.core.models import ALREADY_DELTA
 from tests.support.oracle import assert_same, delta_at
+from tests.support.spark_versions import needs_spark_4
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -222,6 +223,7 @@ def test_rules_26_to_28_nested_types(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@needs_spark_4("reading files whose types are narrower than the table's")
 def test_rule_29_int32_and_int64_files_in_one_table(spark, tmp_path):
     root = tmp_path / "t"
     write_parquet(root / "a", {"n": pa.array([1, 2], pa.int32()), "f": pa.array([1.5, 2.5], pa.float32())})
@@ -233,6 +235,7 @@ def test_rule_29_int32_and_int64_files_in_one_table(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@needs_spark_4("reading files whose types are narrower than the table's")
 def test_rule_29_the_option_leaves_the_feature_off_and_the_result_says_so(spark, tmp_path):
     root = tmp_path / "t"
     write_parquet(root / "a", {"n": pa.array([1, 2], pa.int32())})
@@ -244,6 +247,7 @@ def test_rule_29_the_option_leaves_the_feature_off_and_the_result_says_so(spark,
     assert_same(spark, original, delta_at(spark, root))
 
 
+@needs_spark_4("reading files whose types are narrower than the table's")
 def test_rule_29_decimals_widen_when_they_keep_their_digits(spark, tmp_path):
     root = tmp_path / "t"
     write_parquet(root / "a", {"d": pa.array([Decimal("1.25"), None], pa.decimal128(5, 2))})

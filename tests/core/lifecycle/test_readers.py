@@ -36,11 +36,11 @@ from tests.support.reader_page import Matrix, Outcome, render
 from tests.support.reader_tables import Builder, build_samples
 from tests.support.reader_trino import VERSION, trino
 from tests.support.readers import READERS, read_all, read_with_spark
+from tests.support.spark_versions import SPARK_35_PYTHON, needs_spark_4, spark_35_variables
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_spark_4("an environment with the other readers beside it")]
 
 PAGE = PROJECT / "docs" / "readers.md"
-SPARK35_PYTHON = PROJECT / ".venv-spark35" / "bin" / "python"
 
 
 def refuses(words: str) -> Outcome:
@@ -124,7 +124,7 @@ def seen(
         # PySpark and the shared libraries of each are in a process of their own, and all of them side by side.
         others = [
             running.enter_context(_asking(python, folder / "samples", aws_endpoint, names))
-            for python, names in ((sys.executable, list(READERS)[1:]), (str(SPARK35_PYTHON), [SPARK_35]))
+            for python, names in ((sys.executable, list(READERS)[1:]), (str(SPARK_35_PYTHON), [SPARK_35]))
         ]
         spark_4 = {
             "versions": _versions("pyspark", "delta-spark"),
@@ -146,11 +146,8 @@ def seen(
 
 
 def _asking(python: str, samples: Path, endpoint: str, names: list[str]) -> subprocess.Popen[str]:
-    assert Path(python).exists(), f"{python} is not there: `make {SPARK35_PYTHON.parts[-3]}/.installed` sets it up"
-    # Another Spark than this process has.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     command = [python, "-m", "tests.support.readers", str(samples), endpoint, *names]
-    return subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=PROJECT, env=spark_35_variables(), stdout=subprocess.PIPE, text=True)
 
 
 def _versions(*packages: str) -> str:

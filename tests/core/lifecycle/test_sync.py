@@ -33,6 +33,7 @@ from tests.support.hive_folder import Folder, Given, original
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
 from tests.support.project import PROJECT
+from tests.support.spark_versions import needs_spark_4
 from tests.support.tables import write_parquet
 
 
@@ -334,6 +335,7 @@ def test_a_restore_is_not_undone(converted: Folder) -> None:
 
 
 @pytest.mark.slow
+@needs_spark_4("reading files whose types are narrower than the table's")
 def test_new_columns_and_wider_types_are_merged_on_request(folder: Folder) -> None:
     folder.columns = {"id": "int", "name": "string"}
     for path in folder.root.rglob("000000_0"):
@@ -356,6 +358,7 @@ def test_new_columns_and_wider_types_are_merged_on_request(folder: Folder) -> No
 
 
 @pytest.mark.slow
+@needs_spark_4("reading files whose types are narrower than the table's")
 def test_narrow_files_in_a_wide_table_are_marked(converted: Folder) -> None:
     converted.write("3", "000000_0", {"id": pa.array([7], pa.int32())})
     converted.sync()

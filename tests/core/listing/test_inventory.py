@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import PySparkException
 
 from airflow_hive_to_delta.core.errors import PartitionError, PermanentError
 from airflow_hive_to_delta.core.listing.inventory import InventoryListing, check_files_df
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.spark.errors import spark_call
+from tests.support.spark_versions import needs_spark_4
 
 ODD_FOLDER = "a%2Fb c%25d%3De"
 MODIFIED = dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
@@ -158,7 +159,7 @@ def test_sizes_of_any_integer_type_and_times_of_any_kind_are_taken(spark, size, 
     ],
 )
 def test_a_row_without_a_place_or_a_size_is_an_error(spark, row, message):
-    with pytest.raises(PySparkException, match=message):
+    with pytest.raises(PermanentError, match=f"^Listing: .*{message}"), spark_call("Listing"):
         check_files_df(spark.createDataFrame([row], "file_path string, size long")).collect()
 
 
@@ -255,9 +256,18 @@ def test_a_parquet_report_gives_the_current_versions(spark, put_report):
     check_current(spark, put_report("Parquet", "message s3.inventory { }", out.getvalue()))
 
 
-def test_an_orc_report_gives_the_current_versions(spark, put_report):
+@pytest.mark.parametrize(
+    "zone",
+    [
+        pytest.param(None, id="timestamp"),
+        pytest.param("UTC", id="timestamp with local time zone", marks=needs_spark_4("this type in ORC files")),
+    ],
+)
+def test_an_orc_report_gives_the_current_versions(spark, put_report, zone):
+    report = arrow_of_versions()
+    times = report["last_modified_date"].cast(pa.timestamp("ms", zone))
     out = io.BytesIO()
-    pyarrow.orc.write_table(arrow_of_versions(), out)
+    pyarrow.orc.write_table(report.set_column(report.num_columns - 1, "last_modified_date", times), out)
     check_current(spark, put_report("ORC", "struct<bucket:string,key:string>", out.getvalue()))
 
 

@@ -14,6 +14,7 @@ from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.storage.uri import (
     LocationIndex,
     add_path,
+    canonical_log_uri,
     canonical_log_uri_column,
     canonical_uri,
     canonical_uri_column,
@@ -110,6 +111,13 @@ def test_rule_16_a_path_of_the_log_has_the_canonical_uri_of_its_file(spark: Spar
         written_paths = [add_path(parse_location(file), parse_location(root)) for file in files]
         column = on_spark(spark, written_paths, lambda path: canonical_log_uri_column(path, parse_location(root)))  # noqa: B023
         assert column == files
+        assert [canonical_log_uri(path, parse_location(root)) for path in written_paths] == files
+
+
+@pytest.mark.parametrize("path", ["a%", "a%2", "%zz/a", "a%FFb"])
+def test_a_path_of_the_log_that_is_not_url_encoded_has_no_canonical_uri(path: str) -> None:
+    with pytest.raises(ValueError, match=r"per cent sign|utf-8"):
+        canonical_log_uri(path, parse_location("/x"))
 
 
 def test_folders_end_without_slashes_but_names_of_files_are_not_changed(spark: SparkSession) -> None:

@@ -7,12 +7,17 @@ deleted or rewritten stays Delta's, though the file still lies in Hive's folder 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from itertools import product
+from operator import add
+from typing import TYPE_CHECKING, Any
 
+from airflow_hive_to_delta.core.delta.action_schemas import VECTOR_SCHEMA
+from airflow_hive_to_delta.core.delta.local_frames import arrow_table, collect_small, local_frame
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError
+from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA
 from airflow_hive_to_delta.core.parquet.describe import persisted
 from airflow_hive_to_delta.core.parquet.scan import PathReader
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
 #:   of which Delta has rewritten files that Hive then took away, so that its rows may be there already.
 #: - ``delta``: a file that Delta wrote.
 #: - ``lost``: a live file that Delta wrote, and that is gone from a folder of Hive, which deletes all that lies in it.
+#: - ``unlisted``, ``unseen``: a live file that Delta wrote and the listing has not, before it is told from a lost one.
 #: - ``waiting``: what of these would change the Delta table, in a partition that Hive may be writing at this moment.
 _KIND = """
 CASE WHEN h_path IS NOT NULL AND l_path IS NOT NULL THEN
@@ -47,7 +53,7 @@ CASE WHEN h_path IS NOT NULL AND l_path IS NOT NULL THEN
 WHEN h_path IS NOT NULL THEN
     CASE WHEN hive AND {same_seen} THEN 'taken' WHEN hive THEN 'conflict' WHEN NOT hive THEN 'new'
          WHEN delta OR tombstone THEN 'delta' ELSE 'new' END
-WHEN l_path IS NOT NULL THEN CASE WHEN hive THEN 'gone' ELSE 'delta' END
+WHEN l_path IS NOT NULL THEN CASE WHEN hive THEN 'gone' ELSE 'unlisted' END
 ELSE CASE WHEN hive THEN 'taken' ELSE 'past' END END
 """
 # A storage may know a time to the second only, or not at all.
@@ -55,8 +61,13 @@ _SAME_TIME = """
 (h_time IS NULL OR {time} IS NULL OR {time} = 0 OR h_time = {time}
  OR ((h_time % 1000 = 0 OR {time} % 1000 = 0) AND h_time div 1000 = {time} div 1000))
 """
-
-
+#: All that is known of a file: in Hive, in the log, and in the ledger.
+_JOINED_SCHEMA = (
+    "key string, h_path string, h_size bigint, h_time bigint, h_values map<string,string>, l_path string, "
+    f"l_size bigint, l_time bigint, l_values map<string,string>, l_vector {VECTOR_SCHEMA}, delta boolean, "
+    "hive boolean, hive_size bigint, hive_time bigint, hive_values map<string,string>, tombstone boolean"
+)
+_RowsByKey = dict[str, list[dict[str, Any]]]
 #: Kinds that change the Delta table.
 _CHANGES = ("new", "replaced", "gone", "conflict", "lost")
 _MOST_NAMES = 5
@@ -155,9 +166,8 @@ def find_differences(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    placed = files.mapInArrow(PathReader(str(snapshot.root), partition_types, options), DESCRIBED_SCHEMA)
-    with persisted(placed) as hives:
-        doing = f"Comparing the files of {snapshot.root} with its log"
+    doing = f"Comparing the files of {snapshot.root} with its log"
+    with _placed(snapshot, files, PathReader(str(snapshot.root), partition_types, options), doing) as hives:
         with spark_call(doing):
             _refuse_unplaced(hives, snapshot, ledger)
         hive = hives.select(
@@ -177,9 +187,6 @@ def find_differences(
             F.col("deletion_vector").alias("l_vector"),
         )
         tombs = snapshot.removed.select("key").distinct().withColumn("tombstone", F.lit(True))
-        joined = (
-            hive.join(live, "key", "full_outer").join(ledger.files(), "key", "full_outer").join(tombs, "key", "left")
-        )
         values = {name: _value("h_values", name) for name in partition_types}
         same_values = [f"{value} <=> nullif({_value('l_values', name)}, '')" for name, value in values.items()]
         same_live = " AND ".join(["h_size = l_size", _SAME_TIME.format(time="l_time"), *same_values])
@@ -189,44 +196,98 @@ def find_differences(
             f"coalesce({value}, {_value('l_values', name)}, {_value('hive_values', name)}, 'null'))"
             for name, value in values.items()
         )
+        with spark_call(doing):
+            joined, few = _join(snapshot, hive, live, ledger.files(), tombs)
         classified = joined.selectExpr(
             *("key", "hive", "h_path", "h_size", "h_time", "l_path", "l_values", "l_size", "l_vector"),
             f"{_KIND.format(same_live=same_live, same_seen=same_seen)} AS kind",
             f"concat_ws('/', {partition}) AS partition" if partition else "'the table' AS partition",
-        )
-        with persisted(_with_unseen(classified)) as frame:
+        ).withColumn("folder", _folder("key"))
+        with nullcontext(classified) if few else persisted(classified) as frame:
             with spark_call(doing):
-                found = _count_kinds(frame)
+                found = _count_kinds(frame, few=few)
+                if found.count("unlisted"):
+                    found = _count_kinds(_with_unseen(frame), few=few)
                 if found.count("unseen"):
                     gone = _keys(snapshot, _find_gone(snapshot, found, options))
-                    found = _count_kinds(_with_lost(frame, gone))
+                    found = _count_kinds(_with_lost(found.frame, gone), few=few)
                 if found.count("taken") and found.count("new") and found.count("delta"):
-                    found = _count_kinds(_with_rewritten(found.frame, snapshot, _keys(snapshot, settled)))
+                    found = _count_kinds(_with_rewritten(found.frame, snapshot, _keys(snapshot, settled)), few=few)
                 if quiet_since is not None and found.count(*_CHANGES):
-                    found = _count_kinds(_with_waiting(found.frame, quiet_since))
+                    found = _count_kinds(_with_waiting(found.frame, quiet_since), few=few)
             yield found
 
 
-def _count_kinds(frame: DataFrame) -> Differences:
+@contextmanager
+def _placed(snapshot: Snapshot, files: DataFrame, reader: PathReader, doing: str) -> Iterator[DataFrame]:
+    """Hive's files with the partitions that they belong to (DESCRIBED_SCHEMA): by the driver if they are few."""
+    with spark_call(doing):
+        few = collect_small(files) if snapshot.is_small else None
+    if few is None:
+        with persisted(files.mapInArrow(reader, DESCRIBED_SCHEMA)) as placed:
+            yield placed
+        return
+    batches = arrow_table(few, FILES_SCHEMA).to_batches()
+    rows = [row for batch in reader(iter(batches)) for row in batch.to_pylist()]
+    yield local_frame(snapshot.spark, rows, DESCRIBED_SCHEMA)
+
+
+def _join(
+    snapshot: Snapshot, hive: DataFrame, live: DataFrame, ledger: DataFrame, tombs: DataFrame
+) -> tuple[DataFrame, bool]:
+    """Join all that is known of each file by its key; and whether the driver has done so, because they are few."""
+    if snapshot.is_small:
+        sides = [_by_key(frame) for frame in (hive, live, ledger, tombs)]
+        if None not in sides:
+            rows = _join_by_key(*(side for side in sides if side is not None))
+            return local_frame(snapshot.spark, rows, _JOINED_SCHEMA), True
+    joined = hive.join(live, "key", "full_outer").join(ledger, "key", "full_outer").join(tombs, "key", "left")
+    return joined, False
+
+
+def _by_key(frame: DataFrame) -> _RowsByKey | None:
+    """The rows of each key; None when they are many."""
+    rows = collect_small(frame)
+    if rows is None:
+        return None
+    found: _RowsByKey = {}
+    for row in rows:
+        found.setdefault(row["key"], []).append(row)
+    return found
+
+
+def _join_by_key(hive: _RowsByKey, live: _RowsByKey, ledger: _RowsByKey, tombs: _RowsByKey) -> list[dict[str, Any]]:
+    """What ``hive FULL JOIN live FULL JOIN ledger LEFT JOIN tombs`` gives."""
+    none: list[dict[str, Any]] = [{}]
+    return [
+        {**one, **two, **three, **four}
+        for key in {**hive, **live, **ledger}
+        for one, two, three, four in product(*(side.get(key, none) for side in (hive, live, ledger, tombs)))
+    ]
+
+
+def _count_kinds(frame: DataFrame, *, few: bool) -> Differences:
+    """Count the files of each kind: by the driver if they are few."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    if few:
+        totals: dict[str, tuple[int, int, int, int]] = {}
+        for kind, hive, path, log in frame.select("kind", "h_size", "l_path", "l_size").collect():
+            counted = (1, hive or 0, int(path is not None), log or 0)
+            totals[kind] = tuple(map(add, totals.get(kind, (0, 0, 0, 0)), counted))
+        return Differences(frame, totals)
     rows = frame.groupBy("kind").agg(F.count("*"), F.sum("h_size"), F.count("l_path"), F.sum("l_size")).collect()
     return Differences(frame, {kind: (files, hive or 0, live, log or 0) for kind, files, hive, live, log in rows})
 
 
 def _with_unseen(files: DataFrame) -> DataFrame:
-    """Mark Delta's live files that the listing has not, though they lie in a folder of Hive, or in one above it."""
+    """Mark the unlisted files that lie in a folder of Hive, or in one above it; the others are Delta's."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    own = files.where("h_path IS NOT NULL OR hive IS NOT NULL").select(_folder("key").alias("folder"))
+    own = files.where("h_path IS NOT NULL OR hive IS NOT NULL").select("folder")
     folders = own.union(own.select(_folder("folder"))).distinct().withColumn("hives", F.lit(True))
-    missing = (F.col("kind") == "delta") & F.col("h_path").isNull() & F.col("l_path").isNotNull() & F.col("hives")
-    return (
-        files.withColumn("folder", _folder("key"))
-        .join(folders, "folder", "left")
-        .withColumn("kind", F.when(missing, "unseen").otherwise(F.col("kind")))
-        .drop("hives", "hive")
-    )
+    kind = F.when(F.col("kind") != "unlisted", F.col("kind")).when(F.col("hives"), "unseen").otherwise("delta")
+    return files.join(folders, "folder", "left").withColumn("kind", kind).drop("hives")
 
 
 def _find_gone(snapshot: Snapshot, found: Differences, options: ConversionOptions) -> Iterator[str]:
@@ -280,7 +341,7 @@ def _with_waiting(frame: DataFrame, quiet_since: int) -> DataFrame:
 
 def _keys(snapshot: Snapshot, keys: Iterable[str]) -> DataFrame:
     """Keys as a DataFrame, to join with."""
-    return snapshot.spark.createDataFrame([(key,) for key in keys], "key string")
+    return local_frame(snapshot.spark, [{"key": key} for key in keys], "key string")
 
 
 def _folder(column: str) -> Column:
@@ -296,9 +357,13 @@ def _refuse_unplaced(placed: DataFrame, snapshot: Snapshot, ledger: Ledger) -> N
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    row = placed.agg(F.count("error") > 0, F.count("key") > F.count_distinct("key")).first()
-    assert row is not None
-    if row[0]:
+    few = collect_small(placed.select("key", "error")) if snapshot.is_small else None
+    if few is not None:
+        keys = [row["key"] for row in few if row["key"] is not None]
+        is_wrong, is_twice = any(row["error"] is not None for row in few), len(set(keys)) < len(keys)
+    else:
+        ((is_wrong, is_twice),) = placed.agg(F.count("error") > 0, F.count("key") > F.count_distinct("key")).collect()
+    if is_wrong:
         said = ledger.files()
         named = reduce(
             lambda one, other: one.unionByName(other),
@@ -309,7 +374,7 @@ def _refuse_unplaced(placed: DataFrame, snapshot: Snapshot, ledger: Ledger) -> N
         first = wrong.join(deltas, "key", "left_anti").orderBy("retryable", "path").first()
         if first is not None:
             raise KINDS[first.error_kind](first.error)
-    if row[1]:
+    if is_twice:
         twice = placed.groupBy("key").count().where("count > 1").orderBy("key").first()
         raise PermanentError(f"The list of files has {twice and twice.key} more than once. List each file once")
 

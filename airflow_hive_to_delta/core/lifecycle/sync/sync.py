@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +102,8 @@ def sync_table(
         listed_at = listed_before(listing, table) or ListedAt(now(), version)
         with spark_call(f"Listing the files of {table.qualified_name}"):
             listed = context.list_files(listing)
-        with persisted(listed) as files:
+        # What the driver has listed need not be kept on the executors.
+        with nullcontext(listed) if listed.isLocal() else persisted(listed) as files:
             snapshot = snapshot_of(spark, storage, root)
             if snapshot.version == version:
                 result = _sync_once(context, snapshot, files, listed_at, run_version, sync_options, known)
@@ -290,6 +291,9 @@ def _describe_added(
         with preflight(context, added, partition_types) as whole:
             schema = make_overwritten_schema(snapshot, whole.schema, list(partition_types))
             yield whole.files, schema
+        return
+    if not found.count(*change.added):
+        yield DescribedFiles.none(added), None
         return
     with describe_files(context.spark, added, context.root, partition_types, context.options) as described:
         yield described, None

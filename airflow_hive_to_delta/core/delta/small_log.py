@@ -1,0 +1,203 @@
+"""Entries of a log that the driver reads itself, because they are small: for those a Spark job costs more than reading.
+
+The driver takes only what it understands without doubt. An entry with a line that is malformed, or that has a value of
+another type than the protocol says, is left to Spark, which reads it or says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
+from airflow_hive_to_delta.core.delta.log_files import commit_path
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
+from airflow_hive_to_delta.core.storage.uri import Location, canonical_log_uri, decoded_path
+
+if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.storage.base import Storage
+
+#: Entries that have more bytes than this together are left to Spark. An add action has some 600.
+MOST_BYTES = 4 * 1024 * 1024
+#: More entries than this are left to Spark.
+MOST_ENTRIES = 500
+#: A checkpoint of more bytes is left to Spark. A file takes some 50 in it.
+MOST_CHECKPOINT_BYTES = 256 * 1024
+#: Entries that are read side by side.
+_READERS = 32
+
+#: One line of an entry, or one row of a checkpoint, in the columns of READ_ACTIONS_SCHEMA and with its ``version``. The
+#: ``commitInfo`` of a line is a dict; a row has none.
+Action = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """An entry of a log, as the driver has read it."""
+
+    content: bytes
+    #: None when the driver does not understand all of it.
+    actions: Sequence[Action] | None
+
+
+def is_small(sizes: Iterable[int]) -> bool:
+    """Whether entries of these sizes are for the driver to read."""
+    known = list(sizes)
+    return len(known) <= MOST_ENTRIES and sum(known) <= MOST_BYTES
+
+
+def read_entries(storage: Storage, root: Location, versions: Sequence[int]) -> dict[int, LogEntry]:
+    """Read entries of a log, each by its version.
+
+    :raises MissingError: one does not exist.
+    """
+
+    def read(version: int) -> LogEntry:
+        with storage.open(commit_path(root, version)) as stream:
+            content = stream.read()
+        try:
+            return LogEntry(content, parse_entry(content, version))
+        except (ValueError, RecursionError):
+            return LogEntry(content, None)
+
+    if len(versions) < 2:
+        return {version: read(version) for version in versions}
+    with ThreadPoolExecutor(min(_READERS, len(versions))) as pool:
+        return dict(zip(versions, pool.map(read, versions), strict=True))
+
+
+def parse_entry(content: bytes, version: int) -> list[Action]:
+    """The actions of an entry, a dict for each line.
+
+    :raises ValueError: a line is not one action of the types of READ_ACTIONS_SCHEMA.
+    """
+    return [_parse_line(line, version) for line in content.splitlines() if line.strip()]
+
+
+def check_file(action: Action) -> None:
+    """Check that the path of the file of an action, if it has one, can be decoded.
+
+    :raises ValueError: it cannot, or the action has two files.
+    """
+    files = [file for file in (action["add"], action["remove"]) if file is not None]
+    if len(files) > 1 or any(file["path"] is None for file in files):
+        raise ValueError("a line names two files, or none")
+    for file in files:
+        decoded_path(file["path"])
+
+
+def latest_file_actions(actions: Iterable[Action], root: Location) -> list[dict[str, Any]]:
+    """The latest action of each file, in LATEST_ACTIONS_SCHEMA.
+
+    A file is identified by its path and its deletion vector. As in Delta, a file whose path the log spells in two ways
+    is there twice.
+    """
+    latest: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for action in sorted(actions, key=lambda action: int(action["version"])):
+        add, remove = action["add"], action["remove"]
+        file = add or remove
+        if file is None:
+            continue
+        key, vector = canonical_log_uri(file["path"], root), file["deletionVector"] or {}
+        named_by = (vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset"))
+        identity = (key, decoded_path(file["path"]), "|".join(str(part) for part in named_by if part is not None))
+        latest[identity] = {
+            "key": key,
+            "version": action["version"],
+            "is_add": add is not None,
+            "path": file["path"],
+            "partition_values": file["partitionValues"],
+            "size": file["size"],
+            "modification_time": add and add["modificationTime"],
+            "stats": add and add["stats"],
+            "tags": file["tags"] if add else None,
+            "deletion_vector": file["deletionVector"],
+            "deletion_timestamp": remove and remove["deletionTimestamp"],
+            "extended_file_metadata": remove and remove["extendedFileMetadata"],
+        }
+    return list(latest.values())
+
+
+_Reader = Callable[[Any], Any]
+
+
+def _parse_line(line: bytes, version: int) -> Action:
+    text = line.decode()
+    found = _checked(json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant), dict)
+    action = {name: read(found.get(name)) for name, read in _COLUMNS.items()}
+    info = found.get("commitInfo")
+    if info is not None:
+        _checked(info, dict)
+    check_file(action)
+    return action | {"commitInfo": info, "version": version}
+
+
+def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has a name twice")
+    return found
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no value of JSON")
+
+
+def _reader(kind: pa.DataType) -> _Reader:
+    """The function that checks and returns a value of JSON for a column of a type; null is of every type."""
+    if pa.types.is_struct(kind):
+        fields = {field.name: _reader(field.type) for field in kind}
+
+        def read_struct(value: Any) -> Any:
+            if value is None:
+                return None
+            given = _checked(value, dict)
+            return {name: read(given.get(name)) for name, read in fields.items()}
+
+        return read_struct
+    if pa.types.is_map(kind):
+        read_value = _reader(kind.item_type)
+
+        def read_map(value: Any) -> Any:
+            if value is None:
+                return None
+            return {_string(name): read_value(item) for name, item in _checked(value, dict).items()}
+
+        return read_map
+    if pa.types.is_list(kind):
+        read_item = _reader(kind.value_type)
+        return lambda value: None if value is None else [read_item(item) for item in _checked(value, list)]
+    if pa.types.is_string(kind):
+        return _string
+    if pa.types.is_boolean(kind):
+        return lambda value: None if value is None else _checked(value, bool)
+    most = 2 ** (kind.bit_width - 1)
+
+    def read_integer(value: Any) -> Any:
+        if value is not None and not -most <= _checked(value, int) < most:
+            raise ValueError(f"{value} does not fit into {kind}")
+        return value
+
+    return read_integer
+
+
+def _string(value: Any) -> Any:
+    if value is not None:
+        _checked(value, str).encode()  # half of a surrogate pair is no character
+    return value
+
+
+def _checked(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"a value is {type(value).__name__}, expected {kind.__name__}")
+    return value
+
+
+_COLUMNS: Mapping[str, _Reader] = {
+    field.name: _reader(field.type) for field in arrow_schema(READ_ACTIONS_SCHEMA) if field.name != "commitInfo"
+}

@@ -1,0 +1,116 @@
+"""What differs between the versions of Spark that this package runs on: 3.5 and 4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class LocalJars:
+    """The jars that a local session adds to those of PySpark, and the settings that depend on them."""
+
+    #: Delta Lake, and S3A with the parts of the AWS SDK that it uses instead of a bundle of hundreds of MB.
+    packages: tuple[str, ...]
+    excluded: tuple[str, ...]
+    #: The keys in the session's settings, then the providers that boto3 has too, such as a web identity or a container.
+    #: By default S3A uses only some of those.
+    s3a_credentials: tuple[str, ...]
+
+
+_S3A_KEYS = (
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+)
+#: Of the Hadoop that PySpark has itself.
+_HADOOP_CLIENT = ("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime")
+
+#: Spark 4.2 with Hadoop 3.5, whose S3A uses version 2 of the AWS SDK.
+SPARK_4_JARS = LocalJars(
+    packages=(
+        "io.delta:delta-spark_4.2_2.13:4.4.0",
+        "org.apache.hadoop:hadoop-aws:3.5.0",
+        *(f"software.amazon.awssdk:{part}:2.35.4" for part in ("s3", "s3-transfer-manager", "sts")),
+    ),
+    excluded=("software.amazon.awssdk:bundle", *_HADOOP_CLIENT),
+    s3a_credentials=(*_S3A_KEYS, "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"),
+)
+#: Spark 3.5 with Hadoop 3.3, whose S3A uses version 1 of the AWS SDK.
+SPARK_35_JARS = LocalJars(
+    packages=(
+        "io.delta:delta-spark_2.12:3.3.2",
+        "org.apache.hadoop:hadoop-aws:3.3.4",
+        *(f"com.amazonaws:aws-java-sdk-{part}:1.12.262" for part in ("s3", "sts", "dynamodb")),
+    ),
+    excluded=("com.amazonaws:aws-java-sdk-bundle", *_HADOOP_CLIENT),
+    s3a_credentials=(*_S3A_KEYS, "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"),
+)
+
+
+def local_jars() -> LocalJars:
+    """The jars for the PySpark that is installed."""
+    return SPARK_4_JARS if _is_spark_4() else SPARK_35_JARS
+
+
+def df_from_arrow(spark: SparkSession, table: pa.Table, schema: str) -> DataFrame:
+    """A DataFrame with the rows of an Arrow table.
+
+    :param schema: the schema of the DataFrame in Spark's words; that of the table is its Arrow form.
+    """
+    if not table.num_rows:  # PySpark does not accept an Arrow table without a chunk
+        return spark.createDataFrame([], schema)
+    if _is_spark_4():
+        return spark.createDataFrame(table.combine_chunks(), schema)  # PySpark is slow with many chunks
+    # PySpark 3.5 accepts no Arrow table: Python workers unpack it.
+    blocks = [(bytearray(_packed(batch)),) for batch in table.combine_chunks().to_batches(_ROWS_OF_A_BLOCK)]
+    return spark.createDataFrame(blocks, "block binary").mapInArrow(_unpack, schema)
+
+
+def file_metadata(data: DataFrame) -> Column:
+    """The column in which Spark has the path, the size and the time of each row's file.
+
+    It is not a column of the files that has its name, ``_metadata``.
+    """
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if hasattr(type(data), "metadataColumn"):
+        return data.metadataColumn("_metadata")
+    if "_metadata" not in (name.lower() for name in data.columns):
+        return F.col("_metadata")
+    return Column(data._jdf.metadataColumn("_metadata"))  # PySpark 3.5 lacks what its JVM has
+
+
+_ROWS_OF_A_BLOCK = 10_000
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    """A batch in Arrow's stream format."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The function for ``mapInArrow`` that reads what :func:`_packed` wrote."""
+    import pyarrow as pa
+
+    for batch in batches:
+        for block in batch.column(0):
+            with pa.ipc.open_stream(block.as_py()) as reader:
+                yield from reader
+
+
+def _is_spark_4() -> bool:
+    import pyspark
+
+    return int(pyspark.__version__.split(".")[0]) >= 4

@@ -1,0 +1,51 @@
+"""Small tables, which the driver deals with itself: how many Spark jobs they take, and how to have Spark do it all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_hive_to_delta.core.delta import local_frames, small_log
+
+#: Set in the environment of ``make soak``: Spark does everything, as it does with large tables.
+ALL_ON_SPARK = "HIVE_TO_DELTA_ALL_ON_SPARK"
+
+
+def leave_nothing_to_the_driver() -> None:
+    """Have Spark do all in this process from now on."""
+    small_log.MOST_BYTES = local_frames.MOST_ROWS = -1
+
+
+@contextmanager
+def count_jobs(spark: SparkSession) -> Iterator[Callable[[], int]]:
+    """Count the jobs that this thread starts in the block. The answer is for after the block."""
+    if os.environ.get(ALL_ON_SPARK):
+        pytest.skip("Spark does everything")
+    context = spark.sparkContext
+    group = uuid.uuid4().hex
+    context.setJobGroup(group, "counted")
+    try:
+        yield lambda: len(context.statusTracker().getJobIdsForGroup(group))
+    finally:
+        context.setJobGroup("", "")
+
+
+@contextmanager
+def no_small_logs() -> Iterator[None]:
+    """Have Spark read every log, as it does with large ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_log, "MOST_BYTES", -1)
+        yield
+
+
+@contextmanager
+def no_small_frames() -> Iterator[None]:
+    """Collect no rows of a DataFrame, as if it had many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_frames, "MOST_ROWS", -1)
+        yield
