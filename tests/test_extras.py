@@ -42,14 +42,14 @@ def test_a_session_names_the_extra_that_brings_what_it_needs(
 
 def test_the_embedded_engine_without_spark_fails_for_good_and_says_what_to_install(tmp_path: Path) -> None:
     program = """
-import time
+from pathlib import Path
 from airflow_hive_to_delta import LocalSpark
 from airflow_hive_to_delta.engines import JobRequest
+from tests.support.jobs import result_in, submit, wait
 engine = LocalSpark()
-job = engine.submit(JobRequest("convert", {}, "Convert t"), {})
-while engine.status(job).state == "running":
-    time.sleep(0.1)
-print(engine.result(job))
+folder = Path.cwd() / "job"
+wait(engine, submit(engine, JobRequest("convert", {}, "Convert t"), folder))
+print(result_in(folder))
 """
     said = run_without(["pyspark"], program, tmp_path)
     assert "pip install 'airflow-hive-to-delta[local]'" in said
@@ -74,21 +74,18 @@ except MissingDependencyError as error:
 #: As on a worker that submits to a cluster: an engine that needs no Spark here, and answers as a cluster would.
 REMOTE_ENGINE = """
 from dataclasses import dataclass
-from airflow_hive_to_delta.engines import JobStatus
+from airflow_hive_to_delta.engines import Engine, JobRef, JobStatus
 
 @dataclass
-class Cluster:
+class Cluster(Engine):
+    schemes = {"file"}
     poll_seconds: float = 0.01
-    def submit(self, request, environment):
-        return "1"
-    def status(self, job):
-        return JobStatus("ended")
-    def result(self, job):
-        return {"error": "the cluster is full", "retryable": False}
-    def cancel(self, job):
+    def submit(self, spec, environment):
+        return JobRef("1", spec.results_uri)
+    def status(self, ref, cursor=None):
+        return JobStatus("failed", "the cluster is full", retryable=False)
+    def cancel(self, ref, within):
         pass
-    def page(self, job):
-        return None
 """
 
 

@@ -2,27 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
-from airflow_hive_to_delta.job.request import JobRequest
+from airflow_hive_to_delta.core.models import Document
+
+JobState = Literal["pending", "running", "succeeded", "failed", "cancelled", "not_found"]
+#: States that a job does not leave again. ``not_found``: the engine knows nothing of it, any more or yet.
+ENDED_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled", "not_found"})
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What an engine is to run: ``python -m airflow_hive_to_delta.job REQUEST --results RESULTS``.
+
+    It holds no credential: all of it may be shown where jobs are listed.
+    """
+
+    #: For people: what the job is called where it runs.
+    name: str
+    #: The address of the :class:`JobRequest`, a JSON document.
+    request_uri: str
+    #: The address of the folder where the job leaves its results.
+    results_uri: str
+    #: Names this very job, for an engine that starts nothing twice for one token, and for :meth:`Engine.find`. At most
+    #: 64 letters, digits, hyphens and underscores.
+    token: str
+    #: The address of a zip of this package, for Python to import it from; None: the engine ships none.
+    package_uri: str | None = None
+    #: After so many seconds the job is to be ended, even when nobody asks for it any more; None: never.
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if not _TOKEN.fullmatch(self.token):
+            raise ValueError(
+                f"token is {self.token!r}, expected at most 64 letters, digits, hyphens and underscores: more is "
+                "refused by some platforms"
+            )
+
+
+@dataclass(frozen=True)
+class JobRef(Document):
+    """A job that was submitted, as plain JSON: another process finds the job again by it. It holds no credential."""
+
+    #: What the engine calls the job.
+    id: str
+    #: The address of the folder where the job leaves its results.
+    results_uri: str
+    #: The address of a page about the job, if there is one.
+    page: str | None = None
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """Whether a job has ended, and the lines that its driver has logged since the status was last asked for."""
+    """How far a job is, as its engine knows it. What the job did is in its results, which no engine reads."""
 
-    state: Literal["running", "ended"]
-    #: Lines that are worth reading in the task's log.
+    state: JobState
+    #: Why the job failed, in the words of the engine. It counts only where the job has left no result.
+    error: str | None = None
+    #: Whether trying again may help a job that has failed without a result.
+    retryable: bool = True
+    #: Lines of the driver's log after the cursor, that are worth reading in the task's log.
     log: list[str] = field(default_factory=list)
+    #: Where the log goes on, for the next call.
+    cursor: str | None = None
     #: A file on this machine with the whole log of the job so far; None: there is nothing more than ``log``.
     whole_log: Path | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED_STATES
+
 
 class JobError(Exception):
-    """A job that ended without a result."""
+    """A job that was not started, or that ended without a result.
+
+    :param retryable: whether trying again may help.
+    """
 
     def __init__(self, message: str, *, retryable: bool) -> None:
         super().__init__(message)
@@ -31,31 +93,50 @@ class JobError(Exception):
 
 @runtime_checkable
 class Engine(Protocol):
-    """Runs Spark jobs, wherever that is. Jobs are named by a string, so that another process can ask for them too.
+    """Runs Spark jobs, wherever that is. Derive from it, and override what differs.
 
-    Its ``repr`` is written into serialized DAGs: it must be the same at every parse and hold no secret. An engine whose
-    jobs run on the machine of the task says so by ``runs_on_this_machine = True``: they then get the identity of the
-    connection, renewed while they run if it is a role. Jobs that run elsewhere use the identity that they have there.
+    Its ``repr`` is written into serialized DAGs: it must be the same at every parse and hold no secret.
     """
 
     #: How often :meth:`status` is worth asking.
-    poll_seconds: float
+    poll_seconds: float = 10.0
+    #: How many calls of :meth:`status` may fail in a row before the task does.
+    poll_errors: int = 5
+    #: Whether jobs run on the machine of the task: they then get the identity of the connection, renewed while they run
+    #: if it is a role. Jobs that run elsewhere use the identity that they have there.
+    runs_on_this_machine: bool = False
+    #: Whether a job goes on when the process that submitted it ends: a later try of the task then finds it again.
+    survives_worker: bool = False
+    #: Whether jobs import this package from a zip, which is uploaded to the staging root for them: it is not installed
+    #: where they run.
+    ships_package: bool = False
+    #: The schemes of addresses at which jobs can read their request and write their results.
+    schemes: Collection[str] = frozenset({"s3", "s3a"})
 
-    def submit(self, request: JobRequest, environment: Mapping[str, str]) -> str:
-        """Start a job and return its id.
+    def submit(self, spec: JobSpec, environment: Mapping[str, str]) -> JobRef:
+        """Start a job.
 
-        ``environment`` may hold credentials: it is for the job's process alone. A variable with an empty value is to be
-        taken out of what the job inherits.
+        :param environment: variables of the job's process. They may hold credentials and are for that process alone. A
+            variable with an empty value is to be taken out of what the job inherits.
+        :raises JobError: the job was not started, and it is known why. Any other exception: it is not known whether the
+            job was started, and :meth:`find` is asked.
         """
 
-    def status(self, job: str) -> JobStatus:
-        """Whether a job has ended, and the new lines of its log."""
+    def find(self, token: str) -> JobRef | None:
+        """The job that was submitted with this token, if the engine knows one: the answer to submit was lost."""
 
-    def result(self, job: str) -> dict[str, Any]:
-        """The result of a job that has ended. ``JobError``: it has none."""
+    def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
+        """How far a job is, and the lines of its log after the cursor.
 
-    def cancel(self, job: str) -> None:
-        """End a job and all that it started. A job that has ended is left alone."""
+        An exception says nothing about the job: it is asked for again, up to ``poll_errors`` times in a row.
+        """
 
-    def page(self, job: str) -> str | None:
-        """The address of a page about the job, if there is one."""
+    async def astatus(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
+        """What :meth:`status` returns, for callers on an event loop. Override it where the platform can be awaited."""
+        return await asyncio.to_thread(self.status, ref, cursor)
+
+    def cancel(self, ref: JobRef, within: float) -> None:
+        """End a job and all that it started, and drop what the engine keeps of it. A job that has ended is left alone.
+
+        :param within: return after so many seconds: a task that a user kills has few.
+        """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import re
 import shutil
 import subprocess
@@ -16,11 +15,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
-from airflow_hive_to_delta.engines.engine import JobError, JobStatus
+from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
+from airflow_hive_to_delta.engines.engine import Engine, JobRef, JobSpec, JobStatus
 from airflow_hive_to_delta.job.processes import kill_session
-from airflow_hive_to_delta.job.request import JobRequest
 
 #: How long to wait for killed processes to be gone. Airflow kills a task 5 s after it has asked it to end.
 _GRACE_SECONDS = 2.0
@@ -38,7 +37,7 @@ _HARMLESS = (
 
 
 @dataclass
-class LocalSpark:
+class LocalSpark(Engine):
     """Runs each job in a subprocess with a Spark session of its own. The job ends with the process that started it.
 
     The task's log has the lines of the job's own log, and of Spark's log the warnings. Spark's jars come from Maven
@@ -53,7 +52,11 @@ class LocalSpark:
     """
 
     #: Jobs can reach the loopback address of the process that submits them.
-    runs_on_this_machine: ClassVar[bool] = True
+    runs_on_this_machine = True
+    survives_worker = False
+    schemes = KNOWN_SCHEMES
+    #: Nothing lies between this process and the job.
+    poll_errors = 0
 
     memory: str = "2g"
     cores: int | None = None
@@ -75,15 +78,15 @@ class LocalSpark:
         settings = f", conf=<{', '.join(sorted(self.conf))}>" if self.conf else ""
         return f"{type(self).__name__}(memory={self.memory!r}, cores={self.cores!r}{settings})"
 
-    def submit(self, request: JobRequest, environment: Mapping[str, str]) -> str:
+    def submit(self, spec: JobSpec, environment: Mapping[str, str]) -> JobRef:
         folder = Path(tempfile.mkdtemp(prefix="hive-to-delta-"))
         # Spark's scratch goes with the folder, even when Spark was killed and could not remove it.
         conf = {"spark.local.dir": str(folder), **self.conf}
         session = {"master": f"local[{self.cores or '*'}]", "memory": self.memory, "conf": conf}
-        document = JobRequest(request.action, request.arguments, request.name, session).to_dict()
-        (folder / "request.json").write_text(json.dumps(document))
-        command = [sys.executable, "-m", "airflow_hive_to_delta.job", str(folder / "request.json")]
-        command += ["--result", str(folder / "result.json"), "--ends-with-input"]
+        # Apart from the request, which others can read: settings may be secret, and the folder is of this user alone.
+        (folder / "session.json").write_text(json.dumps(session))
+        command = [sys.executable, "-m", "airflow_hive_to_delta.job", spec.request_uri, "--results", spec.results_uri]
+        command += ["--session", str(folder / "session.json"), "--ends-with-input"]
         spark_output, for_spark = os.pipe()
         try:
             process = subprocess.Popen(  # noqa: S603
@@ -101,44 +104,45 @@ class LocalSpark:
             os.close(for_spark)
         job = str(process.pid)
         self._jobs[job] = _Running(process, folder, os.fdopen(spark_output, "rb"))
-        return job
+        return JobRef(job, spec.results_uri)
 
-    def status(self, job: str) -> JobStatus:
-        running = self._jobs[job]
+    def find(self, token: str) -> JobRef | None:  # noqa: ARG002
+        return None  # a job ends with the process that would have got the answer
+
+    def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
+        running = self._jobs.get(ref.id)
+        if running is None:
+            return JobStatus("not_found", "The job ended with the process that started it")
+        seen = int(cursor or 0)
         code = running.poll()
         if code is None:
-            return JobStatus("running", running.new_lines(), running.log)
+            lines = running.lines[seen:]
+            return JobStatus("running", log=lines, cursor=str(seen + len(lines)), whole_log=running.log)
         running.wait_for_output()  # so that its last lines are among the new ones
-        lines = running.new_lines()
+        lines = [*running.lines]
         if code != 0 and not running.cancelled:
             lines += ["The last lines of Spark's own log:", *running.last_of_spark]
-        return JobStatus("ended", lines, running.log)
+        log, cursor = lines[seen:], str(len(lines))
+        if code == 0:
+            return JobStatus("succeeded", log=log, cursor=cursor, whole_log=running.log)
+        why = self._why_no_result(running, code)
+        return JobStatus(
+            "cancelled" if running.cancelled else "failed", why, log=log, cursor=cursor, whole_log=running.log
+        )
 
-    def result(self, job: str) -> dict[str, Any]:
-        running = self._jobs.pop(job)
-        code = running.process.wait()
-        try:
-            result: dict[str, Any] = json.loads((running.folder / "result.json").read_text())
-        except FileNotFoundError:
-            raise JobError(self._why_no_result(running, code), retryable=True) from None
-        finally:
-            running.close()
-        return result
-
-    def cancel(self, job: str) -> None:
-        running = self._jobs.get(job)
-        if running is None or running.poll() is not None:
+    def cancel(self, ref: JobRef, within: float = _GRACE_SECONDS) -> None:
+        running = self._jobs.get(ref.id)
+        if running is None:
             return
-        running.cancelled = True
-        # Nothing of a job cleans up after itself when it is asked to end, so it is not asked: the log is written with
-        # one put, and the folder of the job is removed here.
-        kill_session(running.process.pid)
-        with suppress(subprocess.TimeoutExpired):
-            running.process.wait(_GRACE_SECONDS)
+        if running.poll() is None:
+            running.cancelled = True
+            # Nothing of a job cleans up after itself when it is asked to end, so it is not asked: the log is written
+            # with one put, and the folder of the job is removed here.
+            kill_session(running.process.pid)
+            with suppress(subprocess.TimeoutExpired):
+                running.process.wait(min(within, _GRACE_SECONDS))
         running.close()
-
-    def page(self, job: str) -> str | None:  # noqa: ARG002
-        return None
+        self._jobs.pop(ref.id, None)
 
     def _why_no_result(self, running: _Running, code: int) -> str:
         if running.cancelled:
@@ -162,7 +166,8 @@ class _Running:
         self.log = folder / "job.log"
         self.cancelled = False
         self.last_of_spark: deque[str] = deque(maxlen=_LAST_LINES)
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        #: What is worth reading in the task's log, so far.
+        self.lines: list[str] = []
         self._file = self.log.open("wb")
         # A signal's handler may end the job while this thread is asking for its status.
         self._lock = threading.RLock()
@@ -184,12 +189,6 @@ class _Running:
                 # Such as a worker whose JVM died. Not later: once Python has its exit code, the id may be another's.
                 kill_session(self.process.pid)
         return self.process.poll()
-
-    def new_lines(self) -> list[str]:
-        lines = []
-        while not self._lines.empty():
-            lines.append(self._lines.get())
-        return lines
 
     def wait_for_output(self) -> None:
         for reader in self._readers:
@@ -213,12 +212,12 @@ class _Running:
             show(line.decode(errors="replace").rstrip())
 
     def _show(self, line: str) -> None:
-        self._lines.put(line)
+        self.lines.append(line)
 
     def _show_warning(self, line: str) -> None:
         self.last_of_spark.append(line)
         if _WARNING.search(line[:80]) and not any(words in line for words in _HARMLESS):
-            self._lines.put(line)
+            self.lines.append(line)
 
 
 def _merged(environment: Mapping[str, str]) -> dict[str, str]:

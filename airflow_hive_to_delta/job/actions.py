@@ -88,6 +88,8 @@ class Action:
     #: The statuses (of :data:`STATUSES`) that the action is run for.
     goals: frozenset[str] = frozenset()
     labels: GoalLabels | None = None
+    #: Whether the handler takes ``table_results``, where it keeps the result of each table as it ends.
+    keeps_table_results: bool = False
 
     def load_handler(self) -> Handler:
         """Import the function that does the action, and Spark with it."""
@@ -105,12 +107,14 @@ ACTIONS: dict[ActionName, Action] = {
         ConversionResult,
         goals=DELTA_STATUSES,
         labels=GoalLabels("ready in Delta", "In Delta", "ready to read"),
+        keeps_table_results=True,
     ),
     "cut_over": Action(
         f"{_HANDLERS}:cut_over_tables",
         CutOverResult,
         goals=frozenset({"cut_over", "already_cut_over"}),
         labels=GoalLabels("cut over to Delta", "Cut over", "under the old name"),
+        keeps_table_results=True,
     ),
     "discover": Action(f"{_HANDLERS}:discover_tables"),
     "list": Action(f"{_HANDLERS}:list_files"),
@@ -125,6 +129,7 @@ ACTIONS: dict[ActionName, Action] = {
         RollbackResult,
         goals=frozenset({"rolled_back", "not_delta"}),
         labels=GoalLabels("back in Hive", "In Hive", "as before"),
+        keeps_table_results=True,
     ),
     "sync": Action(
         f"{_HANDLERS}:sync_tables",
@@ -132,17 +137,20 @@ ACTIONS: dict[ActionName, Action] = {
         # The first run of a sync converts, if it is to.
         goals=frozenset({"converted", "registered", "synced", "unchanged", "already_synced"}),
         labels=GoalLabels("in step with Hive", "In step", "with Hive"),
+        keeps_table_results=True,
     ),
     "vacuum": Action(
         f"{_HANDLERS}:vacuum_tables",
         VacuumResult,
         goals=frozenset({"vacuumed"}),
         labels=GoalLabels("vacuumed", "Vacuumed", "of files that Delta removed"),
+        keeps_table_results=True,
     ),
     "verify": Action(
         f"{_HANDLERS}:verify_tables",
         VerifyResult,
         goals=frozenset({"verified"}),
         labels=GoalLabels("equal to the original", "Verified", "equal to the original"),
+        keeps_table_results=True,
     ),
 }

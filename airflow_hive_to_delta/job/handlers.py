@@ -16,7 +16,7 @@
 - ``cut_over``: ``tables``; ``options``.
 
 Results are in the order of the tables. A table that fails has a result that says why, and touches no other. Each is
-kept as it ends, where ``table_results`` says so (:class:`TableResults`).
+kept as it ends, where the job has a folder for results (:class:`TableResults`).
 
 Those that take ``lists`` take ``list_again`` too: ``manifests`` and ``inline_limit``, as for ``list``, and
 ``later_try``, true when an earlier try of the task has failed. A list is then made again by the listing that made it;
@@ -131,7 +131,7 @@ def convert_tables(
     options: dict[str, Any],
     max_workers: int = 4,
     list_again: dict[str, Any] | None = None,
-    table_results: dict[str, Any] | None = None,
+    table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
     infos = _parse_tables(tables)
@@ -160,7 +160,7 @@ def verify_tables(
     options: dict[str, Any],
     max_workers: int = 4,
     list_again: dict[str, Any] | None = None,
-    table_results: dict[str, Any] | None = None,
+    table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
     later_try = bool(list_again and list_again["later_try"])
@@ -197,7 +197,7 @@ def sync_tables(
     options: dict[str, Any],
     max_workers: int = 4,
     list_again: dict[str, Any] | None = None,
-    table_results: dict[str, Any] | None = None,
+    table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
     listing = _make_given_listing(spark, lists, list_again, chosen)
@@ -223,7 +223,7 @@ def vacuum_tables(
     allow_short_retention: bool,
     dropped: Sequence[str],
     options: dict[str, Any],
-    table_results: dict[str, Any] | None = None,
+    table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
 
@@ -250,7 +250,7 @@ def roll_back_tables(
     tables: Tables,
     lose_versions: Sequence[int],
     options: dict[str, Any],
-    table_results: dict[str, Any] | None = None,
+    table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
 
@@ -268,7 +268,7 @@ def cut_over_tables(
     spark: SparkSession,
     tables: Tables,
     options: dict[str, Any],
-    table_results: dict[str, Any] | None = None,
+    table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = ConversionOptions.from_dict(options)
 
@@ -292,7 +292,7 @@ def _run(
     max_workers: int = 1,
     *,
     listing: GivenLists | None = None,
-    table_results: dict[str, Any] | None = None,
+    table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     """Do the work of every table (:func:`run_tables`), and keep each result as it ends.
 
@@ -300,7 +300,7 @@ def _run(
 
     :param listing: of an action that needs the files, and therefore a table that its catalog describes.
     """
-    kept = TableResults(spark, table_results)
+    kept = table_results or TableResults(spark, None)
 
     def list_made(table: TableInfo) -> dict[str, Any] | None:
         return None if listing is None else listing.made(table.qualified_name)

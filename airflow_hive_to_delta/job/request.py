@@ -18,8 +18,6 @@ class JobRequest(Document):
     arguments: dict[str, Any]
     #: For people: what the job is called where it runs.
     name: str = "airflow-hive-to-delta"
-    #: Settings of an embedded session. None: the job takes the session of the cluster it runs on.
-    session: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:

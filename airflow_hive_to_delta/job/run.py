@@ -1,10 +1,12 @@
 """The Spark job: a JSON request in, a JSON result out, on any Spark.
 
-    python -m airflow_hive_to_delta.job request.json --result result.json
+    python -m airflow_hive_to_delta.job s3://bucket/job/_request.json --results s3://bucket/job
 
-The request is a :class:`JobRequest`; :mod:`airflow_hive_to_delta.job.handlers` says what its actions take and give. A
+The request is a :class:`JobRequest`; :mod:`airflow_hive_to_delta.job.handlers` says what its actions take and give. The
+folder of the results gets a document for each table as it ends, and in the end ``_done.json`` with the whole result. A
 result with ``error`` is of a job that failed as a whole; ``error_kind`` names the error's class, and ``retryable`` says
-whether trying again may help. What the job is doing is written to standard error.
+whether trying again may help. A job whose folder has such a result without an error is done, and is not run again. What
+the job is doing is written to standard error.
 """
 
 from __future__ import annotations
@@ -21,25 +23,36 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core.errors import PermanentError, describe_error
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, MissingError, PermanentError, describe_error
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.session import cluster_session, local_session
+from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from airflow_hive_to_delta.job.actions import ACTIONS
+from airflow_hive_to_delta.job.documents import DONE, delete_document, needs_spark, put_document, read_document
 from airflow_hive_to_delta.job.processes import kill_session
 from airflow_hive_to_delta.job.progress import print_progress
 from airflow_hive_to_delta.job.request import JobRequest
-from airflow_hive_to_delta.job.table_results import jvm_exit_code
+from airflow_hive_to_delta.job.table_results import TableResults, jvm_exit_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PROGRESS_SECONDS = 10.0
+#: What a session is called that is there before the request is read.
+_NAME = "airflow-hive-to-delta"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m airflow_hive_to_delta.job", description=__doc__.partition("\n")[0])
-    parser.add_argument("request", type=Path, help="the request, a JSON document")
-    parser.add_argument("--result", type=Path, help="where the result goes; standard output when not given")
+    parser.add_argument("request", help="the path or the address of the request, a JSON document")
+    parser.add_argument(
+        "--results", help="the path or the address of a folder for the results; standard output when not given"
+    )
+    parser.add_argument(
+        "--session",
+        type=Path,
+        help="a file with the settings of an embedded session, as JSON; the session of the cluster when not given",
+    )
     parser.add_argument(
         "--ends-with-input", action="store_true", help="end, with all processes of the session, when the input closes"
     )
@@ -49,41 +62,95 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.ends_with_input:
         threading.Thread(target=_end_with_input, name="end-with-input", daemon=True).start()
+    embedded = json.loads(chosen.session.read_text()) if chosen.session else None
+    spark = None
     try:
-        request = JobRequest.from_dict(json.loads(chosen.request.read_text()))
-    except (OSError, ValueError, TypeError) as error:
+        location = _parse(chosen.request, "request")
+        results = _parse(chosen.results, "--results") if chosen.results else None
+        if needs_spark(location):
+            spark = _open_session(_NAME, embedded, chosen.spark_output)
+        request = JobRequest.from_dict(read_document(location, spark))
+    except HiveToDeltaError as error:
+        parser.error(f"the request at {chosen.request} cannot be read: {error}")
+    except (ValueError, TypeError) as error:
         parser.error(f"{chosen.request} is no request: {error}")
-    result = run(request, spark_output=chosen.spark_output)
-    if chosen.result is None:
+    result = run(request, spark, embedded=embedded, results=results, spark_output=chosen.spark_output)
+    if results is None:
         print(json.dumps(result))
-    else:
-        written = chosen.result.with_suffix(".tmp")
-        written.write_text(json.dumps(result))
-        written.replace(chosen.result)
+    if spark is not None:
+        _stop(spark)
     return 1 if "error" in result else 0
 
 
-def run(request: JobRequest, spark: SparkSession | None = None, *, spark_output: int | None = None) -> dict[str, Any]:
-    """Do what the request says, in the given session, an embedded one or the cluster's own. Never raises."""
+def run(
+    request: JobRequest,
+    spark: SparkSession | None = None,
+    *,
+    embedded: dict[str, Any] | None = None,
+    results: Location | None = None,
+    spark_output: int | None = None,
+) -> dict[str, Any]:
+    """Do what the request says, and return its result, which has ``error`` when the job failed as a whole.
+
+    :param spark: the session; a new one when not given.
+    :param embedded: the settings of an embedded session; None: the session is the cluster's own.
+    :param results: the folder for results; None: none are kept.
+    :param spark_output: an open file descriptor for what Spark says.
+    :raises HiveToDeltaError: the result cannot be kept.
+    """
     session = spark
     try:
         if session is None:
-            with _redirecting_output(spark_output):
-                session = _get_session(request)
-        print_progress(f"{request.name} began, on Spark {session.version}")
-        if request.session is not None and request.action == "convert":
-            _check_registration(session, **request.arguments)
-        with _printing_progress(session):
-            result = ACTIONS[request.action].load_handler()(session, **request.arguments)
+            session = _open_session(request.name, embedded, spark_output)
+        if results is not None and (done := _read_done(results, session)) is not None:
+            print_progress(f"{request.name} was done before")
+            result = done
+        else:
+            result = _do(request, session, results, is_embedded=embedded is not None)
     except Exception as error:
         result = _explain_lost_jvm(describe_error(error, permanent=_REQUEST_ERRORS).to_fields(), session)
         print_progress(f"{request.name} failed: {result['error_kind']}: {result['error']}")
     else:
         result = _explain_lost_jvm(result, session)
-    if spark is None and session is not None:
-        with suppress(Exception):  # of a JVM that is gone there is nothing to stop
-            session.stop()
+    try:
+        if results is not None:
+            put_document(results.child(DONE), result, session)
+    finally:
+        if spark is None and session is not None:
+            _stop(session)
     return result
+
+
+def _do(request: JobRequest, session: SparkSession, results: Location | None, *, is_embedded: bool) -> dict[str, Any]:
+    print_progress(f"{request.name} began, on Spark {session.version}")
+    if is_embedded and request.action == "convert":
+        _check_registration(session, **request.arguments)
+    action = ACTIONS[request.action]
+    kept = {"table_results": TableResults(session, results)} if action.keeps_table_results else {}
+    with _printing_progress(session):
+        return action.load_handler()(session, **request.arguments, **kept)
+
+
+def _read_done(results: Location, session: SparkSession) -> dict[str, Any] | None:
+    """The result that an earlier process of this job has left, as where a platform starts a job again by itself."""
+    try:
+        done = read_document(results.child(DONE), session)
+    except MissingError:
+        return None
+    if "error" not in done:
+        return done
+    delete_document(results.child(DONE), session)
+    return None
+
+
+def _parse(text: str, what: str) -> Location:
+    """A location that is given as an address, or as a path from the working directory."""
+    return parse_location(text if "://" in text else str(Path(text).resolve()), what)
+
+
+def _stop(session: SparkSession) -> None:
+    with suppress(Exception):  # of a JVM that is gone there is nothing to stop
+        session.stop()
 
 
 @contextmanager
@@ -159,10 +226,9 @@ def _check_registration(
         )
 
 
-def _get_session(request: JobRequest) -> SparkSession:
-    if request.session is not None:
-        return local_session(request.name, **request.session)
-    return cluster_session(request.name)
+def _open_session(name: str, embedded: dict[str, Any] | None, spark_output: int | None) -> SparkSession:
+    with _redirecting_output(spark_output):
+        return cluster_session(name) if embedded is None else local_session(name, **embedded)
 
 
 @contextmanager

@@ -1,70 +1,65 @@
 """What a job leaves of each table as it ends, so that a job that dies loses no more than the tables it was working on.
 
-A folder under the staging root holds, for each table and try, a record that its work has begun and one with its result.
-The job writes them with its own identity; the task of the next try reads them.
+The folder of a job holds, for each table, a document that its work has begun and one with its result. The job writes
+them with its own identity; the task of the next try reads them.
 """
 
 from __future__ import annotations
 
-import io
 import json
+import re
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.job.file_names import safe_name
+from airflow_hive_to_delta.core.storage.uri import Location
+from airflow_hive_to_delta.job.documents import begun_name, put_document, result_name
 from airflow_hive_to_delta.job.progress import print_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_BEGUN, _ENDED = "begun", "ended"
 #: What a job leaves of one table: its ``result``, and its ``files`` where the job has listed them itself.
 Record = dict[str, Any]
+_JOB_FOLDER = re.compile(r"(\d{4,})-(\d{2,})-[^/]+/([^/]+)")
 
 
 class TableResults:
-    """Writes the records of one job. One that cannot write goes on without them, and says so once.
+    """Writes what one job leaves of its tables. One that cannot write goes on without it, and says so once.
 
-    :param given: what the request says: the ``folder``, and the number of the task's ``try``; None: nothing is kept.
+    :param folder: the folder of the job; None: nothing is kept.
     """
 
-    def __init__(self, spark: SparkSession, given: Mapping[str, Any] | None) -> None:
+    def __init__(self, spark: SparkSession, folder: Location | None) -> None:
         self._spark = spark
-        self._given = given
+        self._folder = folder
         self._lock = threading.Lock()
 
     def begin(self, table: str) -> None:
         # Without a JVM nothing can be done for it: what ended the JVM was a table that had begun before.
         if jvm_exit_code(self._spark) is None:
-            self._put(table, _BEGUN, {"table": table})
+            self._put(begun_name(table), {"table": table})
 
     def end(self, table: str, record: Record) -> None:
         result = record["result"]
         if result.get("error") and result.get("retryable") and jvm_exit_code(self._spark, 1) is not None:
             return  # it failed because the JVM ended, and may be what ended it
-        self._put(table, _ENDED, {"table": table, **record})
+        self._put(result_name(table), {"table": table, **record})
 
-    def _put(self, table: str, kind: str, document: dict[str, Any]) -> None:
-        from airflow_hive_to_delta.core.options import ConversionOptions
-        from airflow_hive_to_delta.core.storage.log_storage import storage_for
-        from airflow_hive_to_delta.core.storage.uri import parse_location
-
+    def _put(self, name: str, document: dict[str, Any]) -> None:
         with self._lock:
-            given = self._given
-        if given is None:
+            folder = self._folder
+        if folder is None:
             return
-        path = parse_location(given["folder"]).child(f"{safe_name(table)}.{given['try']:04d}.{kind}.json")
         try:
-            storage = storage_for(path, self._spark, ConversionOptions())
-            storage.put_if_absent(path, io.BytesIO(json.dumps(document).encode()))
+            put_document(folder.child(name), document, self._spark)
         except Exception as error:
             with self._lock:
-                self._given = None
+                self._folder = None
             print_progress(
-                f"The results of single tables cannot be kept at {given['folder']}, so if this job dies, the next try "
+                f"The results of single tables cannot be kept at {folder}, so if this job dies, the next try "
                 f"runs all its tables again: {error}"
             )
 
@@ -84,6 +79,14 @@ def jvm_exit_code(spark: SparkSession | None, seconds: float = 0) -> int | None:
         return None
 
 
+def job_folder_name(try_number: int, job_number: int, token: str) -> str:
+    """The name of the folder of a job, among those of all jobs of a task.
+
+    :param job_number: of the job among those of the try, from 1.
+    """
+    return f"{try_number:04d}-{job_number:02d}-{token}"
+
+
 @dataclass
 class EarlierTries:
     """What the jobs of earlier tries have left of a task's tables."""
@@ -94,24 +97,24 @@ class EarlierTries:
     suspects: list[str] = field(default_factory=list)
 
 
-def earlier_tries(tables: Iterable[str], names: Iterable[str], read: Callable[[str], str]) -> EarlierTries:
-    """What a folder's files tell of some tables.
+def earlier_tries(tables: Iterable[str], paths: Iterable[str], read: Callable[[str], str]) -> EarlierTries:
+    """What the folders of a task's jobs tell of some tables.
 
-    :param names: of the files in the folder.
+    :param paths: of the files in those folders, from the folder that holds them all.
     :param read: the text of one of them.
     """
     found = EarlierTries()
-    known = set(names)
-    latest: dict[str, dict[str, int]] = {_BEGUN: {}, _ENDED: {}}
-    for name in known:
-        stem, number, kind, _ = name.rsplit(".", 3) if name.count(".") >= 3 else ("", "", "", "")
-        if kind in latest and number.isdecimal():
-            latest[kind][stem] = max(int(number), latest[kind].get(stem, 0))
+    latest: dict[str, tuple[tuple[int, int], str]] = {}
+    for path in paths:
+        if parts := _JOB_FOLDER.fullmatch(path):
+            job = (int(parts[1]), int(parts[2]))
+            latest[parts[3]] = max((job, path), latest.get(parts[3], (job, path)))
+    never = ((0, 0), "")
     for table in tables:
-        stem = safe_name(table)
-        begun, ended = latest[_BEGUN].get(stem, 0), latest[_ENDED].get(stem, 0)
+        begun, _ = latest.get(begun_name(table), never)
+        ended, path = latest.get(result_name(table), never)
         if begun > ended:
             found.suspects.append(table)
-        elif ended:
-            found.ended[table] = (ended, json.loads(read(f"{stem}.{ended:04d}.{_ENDED}.json")))
+        elif path:
+            found.ended[table] = (ended[0], json.loads(read(path)))
     return found

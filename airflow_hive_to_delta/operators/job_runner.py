@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
-from airflow_hive_to_delta.engines import Engine, JobError, JobRequest
+from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, JobSpec, JobStatus
+from airflow_hive_to_delta.engines.package import package_zip
+from airflow_hive_to_delta.job.actions import ACTIONS
+from airflow_hive_to_delta.job.table_results import job_folder_name
+from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.identity import job_environment
+from airflow_hive_to_delta.operators.job_folder import JobFolder, job_folder
+from airflow_hive_to_delta.operators.outcomes import has_tries_left
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
+from airflow_hive_to_delta.operators.submitted_job import SubmittedJob, SubmittedJobStore, generation, job_token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow.sdk import Context
 
 _KILLED = "The task was killed, and its job was ended with it"
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
+#: Airflow kills a task 5 s after it has asked it to end.
+_CANCEL_SECONDS = 4.0
+#: After so many seconds without a line of the job's log the task says how far the job is.
+_SILENT_SECONDS = 30.0
+#: The longest that a killed task goes on waiting for the next poll.
+_NAP_SECONDS = 0.5
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class ResumedJob:
+    """A job of an earlier try that this try has found again, and has seen the end of."""
+
+    request: JobRequest
+    #: The try that submitted it.
+    try_number: int
+    #: None: it ended without one.
+    result: dict[str, Any] | None
+
+    def answers(self, request: JobRequest) -> bool:
+        """Whether the job has a result for what is asked now."""
+        same = self.request.action == request.action and _subject(self.request) == _subject(request)
+        return same and self.result is not None
 
 
 class JobRunner:
@@ -21,67 +61,233 @@ class JobRunner:
 
     :param engine: where the jobs run.
     :param log: the logger of the task.
+    :param context: of the try of the task.
+    :param folder: the run's folder under the staging root, where jobs have their folders and their whole logs are kept;
+        None: there is no staging root.
+    :param timeout: the seconds after which the task ends, and its job with it; None: it has no such limit.
     """
 
-    def __init__(self, engine: Engine, log: Any) -> None:
+    def __init__(
+        self, engine: Engine, log: Any, context: Context, *, folder: RunFolder | None, timeout: float | None
+    ) -> None:
         self._engine = engine
         self._log = log
-        self._job: str | None = None
+        self._context = context
+        self._folder = folder
+        self._timeout = timeout
+        # Without a staging root a job has its folder on this machine, and ends with the task.
+        self._survives = engine.survives_worker and folder is not None
+        self._store = SubmittedJobStore(context, folder) if self._survives and folder is not None else None
+        self._ref: JobRef | None = None
+        self._jobs = 0
         self._kept_logs = 0
         #: Whether the task was killed: a job that runs is ended, and later ones are ended as they begin.
         self.killed = False
         #: The address of a page about the latest job, where the engine has one.
         self.page: str | None = None
 
-    def run(
-        self, request: JobRequest, *, aws_conn_id: str | None, region_name: str | None, folder: RunFolder | None
-    ) -> dict[str, Any]:
+    def run(self, request: JobRequest, *, aws_conn_id: str | None, region_name: str | None) -> dict[str, Any]:
         """Run a job to its end and return its result.
 
         :param aws_conn_id: the AWS connection whose identity the job gets; None: what its process has anyway.
-        :param folder: where the whole of the job's log is kept; None: it is not kept.
         :raises JobError: the job has no result: it failed, or the task was killed.
         """
-        here = getattr(self._engine, "runs_on_this_machine", False)
-        with job_environment(aws_conn_id, region_name, on_this_machine=here) as environment:
-            self._job = job = self._engine.submit(request, environment)
-            self._log.info("Started %s as job %s on %s", request.name, job, type(self._engine).__name__)
-            self.page = self._engine.page(job)
-            try:
-                whole_log = self._follow(job)
-                if whole_log is not None and folder is not None:
-                    self._keep_log(whole_log, folder, environment)
-                result = {} if self.killed else self._engine.result(job)
-            except Exception as error:
-                if self.killed:
-                    raise JobError(_KILLED, retryable=True) from error
+        instance: Any = self._context["ti"]
+        self._jobs += 1
+        token = job_token(self._context, self._jobs)
+        name = job_folder_name(instance.try_number, self._jobs, token)
+        here = self._engine.runs_on_this_machine
+        with (
+            job_folder(self._folder, name) as documents,
+            job_environment(aws_conn_id, region_name, on_this_machine=here) as environment,
+        ):
+            documents.write_request(request)
+            spec = JobSpec(
+                request.name, documents.request_uri, documents.uri, token, self._ship_package(), self._timeout
+            )
+            job = SubmittedJob(generation(self._context), instance.try_number, name, token)
+            ref = self._submit(spec, job, environment)
+            return self._finish(ref, request, documents, environment)
+
+    def resume(self) -> ResumedJob | None:
+        """Find the job again that an earlier try has not seen the end of, if there is one, and wait for its end.
+
+        A task that was cleared begins anew: a job of before is ended.
+        """
+        instance: Any = self._context["ti"]
+        job = None if self._store is None else self._store.read()
+        if self._store is None or self._folder is None or job is None or job.try_number >= instance.try_number:
+            return None
+        ref = self._find(job)
+        if ref is None:
+            self._store.clear()
+            return None
+        if job.generation != generation(self._context):
+            self._log.info("Ending the job %s, from before the task was cleared", ref.id)
+            self._cancel(ref)
+            self._store.clear()
+            return None
+        self._log.info("Found the job %s of try %d again", ref.id, job.try_number)
+        documents = JobFolder(self._folder.jobs / job.folder)
+        request = documents.read_request()
+        try:
+            result = self._finish(ref, request, documents, {})
+        except JobError as error:
+            if self.killed:
                 raise
-            finally:
-                self._engine.cancel(job)
-                self._job = None
-        if self.killed:
-            raise JobError(_KILLED, retryable=True)
-        if "error" in result:
-            raise JobError(redact_credentials(result["error"]), retryable=bool(result["retryable"]))
-        return result
+            self._log.warning("The job %s of try %d has no result: %s", ref.id, job.try_number, error)
+            result = None
+        return ResumedJob(request, job.try_number, result)
 
     def kill(self) -> None:
         """End the job that runs, if there is one. :meth:`run` then raises ``JobError``."""
         self.killed = True
-        if self._job is not None:
-            self._log.info("The task is being killed: ending its job %s", self._job)
-            self._engine.cancel(self._job)
+        if self._ref is not None:
+            self._log.info("The task is being killed: ending its job %s", self._ref.id)
+            self._cancel(self._ref)
 
-    def _follow(self, job: str) -> Path | None:
-        """Write the job's log into the task's until the job has ended. Returns the file with the whole log, if any."""
+    def _ship_package(self) -> str | None:
+        """The address of the package's zip, which is uploaded unless it is there; None: the engine needs none."""
+        if not self._engine.ships_package or self._folder is None:
+            return None
+        package = package_zip()
+        return plain_uri(self._folder.put_shared("packages", package.name, package.content))
+
+    def _submit(self, spec: JobSpec, job: SubmittedJob, environment: Mapping[str, str]) -> JobRef:
+        if self._store is not None:
+            self._store.write(job)  # before the job is there: its answer may be lost, with this process too
+        try:
+            ref = self._engine.submit(spec, environment)
+        except JobError:
+            if self._store is not None:
+                self._store.clear()
+            raise
+        except Exception as error:
+            found = self._find_lost(spec.token)
+            if found is None:
+                raise
+            self._log.warning(
+                "The answer of the engine was lost, but it has the job %s: %s", found.id, _describe(error)
+            )
+            ref = found
+        self._log.info("Started %s as job %s on %s", spec.name, ref.id, type(self._engine).__name__)
+        if self._store is not None:
+            with self._cancelling(ref):
+                self._store.write(replace(job, ref=ref.to_dict()))
+        return ref
+
+    def _find_lost(self, token: str) -> JobRef | None:
+        """The job whose submission got no answer. None, also while the engine gives none: the next try asks again."""
+        try:
+            return self._engine.find(token)
+        except Exception as error:
+            self._log.warning("The engine cannot be asked whether it has the job: %s", _describe(error))
+            return None
+
+    def _find(self, job: SubmittedJob) -> JobRef | None:
+        if job.ref is not None:
+            return JobRef.from_dict(job.ref)
+        return self._ask(lambda: self._engine.find(job.token))
+
+    def _finish(
+        self, ref: JobRef, request: JobRequest, documents: JobFolder, environment: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Wait for the end of a job, and return its result."""
+        self._ref = ref
+        try:
+            with self._cancelling(ref):
+                self._push_link(ref)
+                status = self._follow(ref, request, documents)
+                if status is not None and status.whole_log is not None and self._folder is not None:
+                    self._keep_log(status.whole_log, self._folder, environment)
+                result = None if status is None else self._ask(documents.read_result)
+        except Exception as error:
+            if self.killed:
+                raise JobError(_KILLED, retryable=True) from error
+            raise
+        finally:
+            self._ref = None
+        if self._store is not None:
+            self._store.clear()
+        if self.killed or status is None:
+            raise JobError(_KILLED, retryable=True)
+        if result is None:
+            raise JobError(redact_credentials(_why_no_result(status, documents)), retryable=status.retryable)
+        if "error" in result:
+            raise JobError(redact_credentials(result["error"]), retryable=bool(result["retryable"]))
+        return result
+
+    @contextmanager
+    def _cancelling(self, ref: JobRef) -> Iterator[None]:
+        """End the job with the block, unless it goes on for a later try to find.
+
+        A timeout ends it, too, and so does an error in the last try.
+        """
+        keep = False
+        try:
+            yield
+            keep = self._survives and not self.killed
+        except Exception:
+            keep = self._survives and not self.killed and has_tries_left(self._context)
+            raise
+        finally:
+            if not keep:
+                self._cancel(ref)
+
+    def _cancel(self, ref: JobRef) -> None:
+        try:
+            self._engine.cancel(ref, _CANCEL_SECONDS)
+        except Exception as error:
+            self._log.warning("The job %s could not be ended, and may still run: %s", ref.id, _describe(error))
+
+    def _push_link(self, ref: JobRef) -> None:
+        """Show the link while the task runs. Airflow would compute it when the task has ended."""
+        self.page = ref.page
+        if ref.page is not None:
+            instance: Any = self._context["ti"]
+            instance.xcom_push(SparkJobLink().xcom_key, ref.page)
+
+    def _follow(self, ref: JobRef, request: JobRequest, documents: JobFolder) -> JobStatus | None:
+        """Write the job's log into the task's until the job has ended. Returns None when the task was killed."""
+        cursor: str | None = None
+        began = spoke = time.monotonic()
+        misses = 0
         while not self.killed:
-            status = self._engine.status(job)
+            status = self._ask(partial(self._engine.status, ref, cursor))
+            cursor = status.cursor
             for line in status.log:
                 self._log.info("%s", redact_credentials(line))
-            if status.state == "ended":
-                return status.whole_log
-            time.sleep(self._engine.poll_seconds)
+            misses = misses + 1 if status.state == "not_found" else 0
+            if status.has_ended and not 0 < misses <= self._engine.poll_errors:  # a platform may be late to know it
+                return status
+            now = time.monotonic()
+            if status.log:
+                spoke = now
+            elif now - spoke >= _SILENT_SECONDS:
+                spoke = now
+                self._log.info("%s", _describe_progress(status, request, documents, now - began))
+            self._sleep()
         return None
+
+    def _ask(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask the engine or the storage. A few failures in a row say nothing about the job."""
+        failures = 0
+        while True:
+            try:
+                return ask()
+            except Exception as error:
+                failures += 1
+                if failures > self._engine.poll_errors or self.killed:
+                    raise
+                most = self._engine.poll_errors
+                self._log.warning("No answer, %d of at most %d times in a row: %s", failures, most, _describe(error))
+            self._sleep()
+
+    def _sleep(self) -> None:
+        """Wait until the next poll, or until the task is killed."""
+        until = time.monotonic() + self._engine.poll_seconds
+        while not self.killed and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _NAP_SECONDS))
 
     def _keep_log(self, whole_log: Path, folder: RunFolder, environment: Mapping[str, str]) -> None:
         index = "" if folder.map_index == -1 else f".{folder.map_index}"
@@ -98,6 +304,43 @@ class JobRunner:
             self._log.warning("The whole log of the job could not be kept under %s: %s", folder.root, error)
         else:
             self._log.info("The whole log of the job, with Spark's own, is kept at %s", plain_uri(path))
+
+
+def _subject(request: JobRequest) -> Any:
+    """What a job is for: its tables; where it has none, all that it was asked."""
+    tables = request.arguments.get("tables")
+    return request.arguments if tables is None else [TableInfo.from_dict(table).qualified_name for table in tables]
+
+
+def _why_no_result(status: JobStatus, documents: JobFolder) -> str:
+    if status.error:
+        return status.error
+    match status.state:
+        case "cancelled":
+            return "The job was cancelled where it runs, before it had a result"
+        case "not_found":
+            return f"The engine does not know the job any more, and there is no result at {documents.uri}"
+        case "succeeded":
+            return (
+                f"The job succeeded, but there is no result at {documents.uri}: it was deleted since, or lies at "
+                "another place than the job was told"
+            )
+    return "The job failed where it runs, and says no more: see its log there"
+
+
+def _describe_progress(status: JobStatus, request: JobRequest, documents: JobFolder, seconds: float) -> str:
+    said = f"{request.name} is {status.state}, for {seconds:.0f} s by now"
+    count = len(request.arguments.get("tables") or ())
+    if count < 2 or not ACTIONS[request.action].keeps_table_results:
+        return said
+    try:
+        return f"{said}; {documents.count_results()} of {count} tables have ended"
+    except Exception as error:  # of the storage; the line is worth less than the job
+        return f"{said} (its results could not be counted: {_describe(error)})"
+
+
+def _describe(error: Exception) -> str:
+    return redact_credentials(f"{type(error).__name__}: {error}")
 
 
 def _without(secrets: Sequence[str], text: str) -> str:

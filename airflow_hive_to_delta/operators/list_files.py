@@ -62,7 +62,7 @@ class ListFilesOperator(TableOperator):
             listed = []
         elif lister.needs_engine(known.tables):
             listed = lister.list_on_engine(
-                known.tables, lambda request: self.run_job(request, context), lambda: self.job_runner.killed
+                known.tables, lambda request: self.run_job(request, context), self.was_killed
             )
         else:
             listed = list(lister.list_in_task(known.tables))

@@ -10,7 +10,7 @@ from typing import Any
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.job.file_names import safe_name
 from airflow_hive_to_delta.job.table_results import EarlierTries, earlier_tries
-from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
+from airflow_hive_to_delta.operators.staging import RunFolder, files_below
 
 #: The result of one table, as a dict.
 Result = dict[str, Any]
@@ -35,23 +35,16 @@ class ResultStore:
     def __init__(self, folder: RunFolder | None) -> None:
         self._folder = folder
 
-    def job_arguments(self) -> dict[str, Any]:
-        """What a job's request says of where the job keeps the result of each table as it ends."""
-        if self._folder is None:
-            return {}
-        return {"table_results": {"folder": plain_uri(self._jobs_folder()), "try": self._folder.try_number}}
-
     def earlier_tries(self, tables: Iterable[TableInfo]) -> EarlierTries:
         """What the jobs of this task have left of the tables, in this try too."""
         if self._folder is None:
             return EarlierTries()
-        folder = self._jobs_folder()
-        folder.fs.invalidate_cache()  # jobs write there
-        try:
-            names = [path.name for path in folder.iterdir()]
-        except (FileNotFoundError, NotADirectoryError):  # no job has kept anything there
-            return EarlierTries()
-        return earlier_tries((t.qualified_name for t in tables), names, lambda name: (folder / name).read_text())
+        folder = self._folder.jobs
+        return earlier_tries(
+            (table.qualified_name for table in tables),
+            files_below(folder),
+            lambda path: folder.joinpath(*path.split("/")).read_text(),
+        )
 
     def keep(self, table: TableInfo, result: Result, made_from: dict[str, Any]) -> KeptResult:
         """Keep the result of a table. A try that found the work done by an earlier one gets the result of that one.
@@ -74,11 +67,6 @@ class ResultStore:
                 return KeptResult(table, merged | since)
         path.write_text(json.dumps({**result, **made_from}))
         return KeptResult(table, result, from_other_files)
-
-    def _jobs_folder(self) -> Any:
-        """Where the jobs of this task keep what they are done with."""
-        assert self._folder is not None, "asked before"
-        return self._folder.file("jobs", self._folder.task_name, str(self._folder.map_index))
 
 
 def _is_of_earlier_try(result: Result) -> bool:

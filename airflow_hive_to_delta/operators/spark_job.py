@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
-from airflow.sdk.exceptions import XComNotFound
+from airflow.sdk.exceptions import AirflowFailException, XComNotFound
 
 from airflow_hive_to_delta.engines import Engine, JobRequest, LocalSpark
 from airflow_hive_to_delta.links import SparkJobLink
-from airflow_hive_to_delta.operators.job_runner import JobRunner
+from airflow_hive_to_delta.operators.job_runner import JobRunner, ResumedJob
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
 
 if TYPE_CHECKING:
@@ -50,16 +50,20 @@ class SparkJobOperator(BaseOperator):
         check_engine(engine)
         check_root(staging)
         self.engine: Engine = engine or LocalSpark()
+        check_staging(self.engine, staging)
         self.aws_conn_id = aws_conn_id
         self.region_name = region_name
         self.staging = staging
         self.staging_conn_id = staging_conn_id
         self._runner: JobRunner | None = None
+        self._killed = False
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         # A mapped task is made when it runs; its engine is in the serialized DAG long before.
         check_engine(kwargs.get("engine"))
+        if kwargs.get("engine") is not None and "staging" in kwargs:  # which may be mapped
+            check_staging(kwargs["engine"], kwargs["staging"])
         return super().partial(**kwargs)
 
     @property
@@ -67,24 +71,47 @@ class SparkJobOperator(BaseOperator):
         """The address of a page about the task's latest job, where its engine has one."""
         return None if self._runner is None else self._runner.page
 
-    @property
-    def job_runner(self) -> JobRunner:
-        # Made when the task runs, not with the operator: Airflow runs a shallow copy of that.
-        self._runner = self._runner or JobRunner(self.engine, self.log)
-        return self._runner
-
     def run_job(self, request: JobRequest, context: Context) -> dict[str, Any]:
         """The result of the job. Where there is a staging root, the whole of its log is kept with the run.
 
+        A job that an earlier try has started, and that went on without it, is not started again.
+
         :raises JobError: the job has no result.
         """
-        return self.job_runner.run(
-            request, aws_conn_id=self.aws_conn_id, region_name=self.region_name, folder=self.run_folder(context)
-        )
+        resumed = self.resume_job(context)
+        if resumed is not None and resumed.result is not None and resumed.answers(request):
+            return resumed.result
+        runner = self._job_runner(context)
+        return runner.run(request, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+
+    def resume_job(self, context: Context) -> ResumedJob | None:
+        """Wait for the end of a job that an earlier try has started, if there is one. It is found only once.
+
+        :raises JobError: the task was killed.
+        """
+        return self._job_runner(context).resume()
+
+    def was_killed(self) -> bool:
+        """Whether the task was killed: then no other job is begun."""
+        return self._killed
 
     def on_kill(self) -> None:
         # Airflow goes on in execute() after this.
-        self.job_runner.kill()
+        self._killed = True
+        if self._runner is not None:
+            self._runner.kill()
+
+    def _job_runner(self, context: Context) -> JobRunner:
+        # Made when the task runs, not with the operator: Airflow runs a shallow copy of that.
+        if self._runner is None:
+            try:
+                check_staging(self.engine, self.staging)  # a template is known by now
+            except ValueError as error:
+                raise AirflowFailException(str(error)) from error
+            timeout = None if self.execution_timeout is None else self.execution_timeout.total_seconds()
+            self._runner = JobRunner(self.engine, self.log, context, folder=self.run_folder(context), timeout=timeout)
+            self._runner.killed = self._killed
+        return self._runner
 
     def run_folder(self, context: Context) -> RunFolder | None:
         """This run's folder under the staging root, if there is one."""
@@ -119,6 +146,23 @@ def check_engine(engine: Any) -> None:
             f"engine is {engine!r}, which is written differently at every parse of the DAG, so that Airflow would make "
             f"a new version of it each time. Give {type(engine).__name__} a __repr__ that names its settings (without "
             "secrets), or make it a dataclass"
+        )
+
+
+def check_staging(engine: Engine, staging: str | None) -> None:
+    """Refuse, when a DAG is parsed, a staging root that jobs of the engine cannot read. A template is checked later."""
+    name = type(engine).__name__
+    readable = ", ".join(f"{scheme}://" for scheme in sorted(engine.schemes))
+    if staging is None:
+        if engine.ships_package or "file" not in engine.schemes:
+            raise ValueError(
+                f"staging is not given, but jobs of {name} run elsewhere and read their request there. Pass a staging "
+                f"root that they can read, one of {readable}"
+            )
+    elif "{{" not in staging and (scheme := staging.partition("://")[0]) not in engine.schemes:
+        raise ValueError(
+            f"staging is {staging!r}, but jobs of {name} cannot read their request from {scheme}://. Pass a staging "
+            f"root that they can read, one of {readable}"
         )
 
 

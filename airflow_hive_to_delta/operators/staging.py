@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -40,6 +41,7 @@ class RunFolder:
         # Of each task group, so that two in one DAG keep apart.
         group = group.removesuffix(".tables")
         names = [instance.dag_id, instance.run_id, *([group] if group else [])]
+        self._base = base
         self._path = base.joinpath(*map(safe_name, names))
         self.root = root
         #: The id of the task without that of its groups, as a name of a file.
@@ -50,11 +52,26 @@ class RunFolder:
 
     def file(self, *names: str) -> ObjectStoragePath:
         """The path of a file in the folder, which can be written: on a disk its parent folders are created."""
-        path: ObjectStoragePath = self._path.joinpath(*names)
-        if path.protocol in ("file", "local"):
-            # An object store has no folders; asked for one, it would make a bucket of a mistyped name.
-            path.parent.mkdir(parents=True, exist_ok=True)
+        return _with_parent(self._path.joinpath(*names))
+
+    def put_shared(self, folder: str, name: str, content: bytes) -> ObjectStoragePath:
+        """Keep a file for all runs under the staging root, by a name that only this content has. It is written once."""
+        path = _with_parent(self._base.joinpath(folder, name))
+        path.fs.invalidate_cache()  # other tasks write it, too
+        if path.exists() and path.stat().st_size == len(content):
+            return path
+        if path.protocol == "file":
+            part = path.with_name(f".{uuid.uuid4().hex}")  # on a disk half a file can be seen
+            part.write_bytes(content)
+            Path(part.path).replace(path.path)
+        else:
+            path.write_bytes(content)
         return path
+
+    @property
+    def jobs(self) -> ObjectStoragePath:
+        """The folder that holds a folder for each job of this task."""
+        return self.file("jobs", self.task_name, str(self.map_index))
 
     def check_writable(self) -> None:
         """Fail the task, before it does anything, when the staging root cannot be written to.
@@ -72,6 +89,21 @@ class RunFolder:
             )
             permanent = isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError))
             raise (AirflowFailException if permanent else AirflowException)(redact_credentials(message)) from error
+
+
+def _with_parent(path: ObjectStoragePath) -> ObjectStoragePath:
+    """A path that can be written: on a disk its parent folders are created."""
+    if path.protocol in ("file", "local"):
+        # An object store has no folders; asked for one, it would make a bucket of a mistyped name.
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def files_below(folder: ObjectStoragePath) -> list[str]:
+    """The paths of all files in a folder and its subfolders, from there; none where there is no such folder."""
+    folder.fs.invalidate_cache()  # jobs write there
+    start = folder.path.rstrip("/") + "/"
+    return [str(path).removeprefix(start) for path in folder.fs.find(folder.path)]
 
 
 def plain_uri(path: ObjectStoragePath) -> str:

@@ -22,6 +22,8 @@ class TableJobs:
     :param store: knows what the jobs of this task have left.
     :param try_number: of this try.
     :param first_try: the first try whose results count: a person who clears a task means all its tables.
+    :param resumed_try: the try whose job this one has found again, and has seen the end of: whatever it has left of a
+        table, an error too, is of this try.
     :param log: the logger of the task.
     """
 
@@ -33,6 +35,7 @@ class TableJobs:
         *,
         try_number: int,
         first_try: int,
+        resumed_try: int | None = None,
         log: Any,
     ) -> None:
         self._run_job = run_job
@@ -40,6 +43,7 @@ class TableJobs:
         self._store = store
         self._try_number = try_number
         self._first_try = first_try
+        self._resumed_try = resumed_try
         self._log = log
         #: What jobs left of each table that they ended.
         self.records: dict[str, Record] = {}
@@ -54,7 +58,8 @@ class TableJobs:
         """
         earlier = self._store.earlier_tries(tables) if self._try_number > 1 else EarlierTries()
         for name, (number, record) in earlier.ended.items():
-            if number >= self._first_try and record["result"].get("error") is None:
+            counts = number >= self._first_try and record["result"].get("error") is None
+            if counts or number == self._resumed_try:
                 self._log.info("%s: done in try %d", name, number)
                 self.records[name] = _redacted_record(record)
         rest = [table for table in tables if table.qualified_name not in self.records]

@@ -10,11 +10,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_hive_to_delta.core.errors import MissingError, describe_error
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.engines import JobRequest
+from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Options, Reader, check_count, check_readable, options_dict
 from airflow_hive_to_delta.operators.definitions import current_definitions
 from airflow_hive_to_delta.operators.outcomes import (
+    airflow_error,
     fail_with_outcomes,
     record_outcomes,
     recording_outcomes,
@@ -22,6 +23,7 @@ from airflow_hive_to_delta.operators.outcomes import (
 )
 from airflow_hive_to_delta.operators.result_store import KeptResult, Result, ResultStore
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
+from airflow_hive_to_delta.operators.submitted_job import generation
 from airflow_hive_to_delta.operators.table_files import FileLists, StepResults, TableFiles
 from airflow_hive_to_delta.operators.table_jobs import TableJobs
 from airflow_hive_to_delta.operators.tables import TableOrBatch, as_batch, batch_label
@@ -137,15 +139,20 @@ class TableOperator(SparkJobOperator):
                 arguments |= files.job_arguments(some, folder, batch_size=batch_size)
                 arguments["max_workers"] = self.max_workers
             documents = [table.to_dict() for table in some]
-            arguments = {"tables": documents, "options": self.options, **arguments, **store.job_arguments()}
+            arguments = {"tables": documents, "options": self.options, **arguments}
             return self.run_job(JobRequest(self.action, arguments, f"{self.verb} {batch_label(documents)}"), context)
 
+        try:
+            resumed = self.resume_job(context) if ready else None
+        except JobError as error:
+            raise airflow_error(error) from error
         jobs = TableJobs(
             run_job,
-            lambda: self.job_runner.killed,
+            self.was_killed,
             store,
             try_number=instance.try_number,
-            first_try=int(instance.max_tries) - (self.retries or 0) + 1,
+            first_try=generation(context) + 1,
+            resumed_try=None if resumed is None else resumed.try_number,
             log=self.log,
         )
         jobs.run(ready)

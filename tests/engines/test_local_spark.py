@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import select
@@ -21,10 +22,11 @@ from py4j.protocol import Py4JError
 from airflow_hive_to_delta import LocalSpark
 from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.engines import Engine, JobError, JobRequest
+from airflow_hive_to_delta.engines import Engine, JobRequest
 from airflow_hive_to_delta.job.run import main, run
 from airflow_hive_to_delta.job.table_results import EarlierTries, earlier_tries
 from tests.support.airflow_runs import dag_source, load_dag
+from tests.support.jobs import result_in, submit, wait
 from tests.support.oracle import assert_same, delta_at
 from tests.support.project import PROJECT
 from tests.support.tables import write_parquet
@@ -159,18 +161,16 @@ def test_a_jvm_that_is_killed_is_what_the_error_tells_of(airflow_home, tmp_path)
     request.arguments["lists"] += [{**later["lists"][0], "table": "later"}]
     (records := tmp_path / "records").mkdir()
     request.arguments |= {"target_schemas": [None, None], "max_workers": 1}
-    request.arguments["table_results"] = {"folder": records.as_uri(), "try": 1}
     engine = LocalSpark(cores=1)
-    with stuck_worker(tmp_path / "t" / "f1") as wait:
-        job = engine.submit(request, {})
-        wait()
-        processes = processes_of(int(job))
+    with stuck_worker(tmp_path / "t" / "f1") as wait_for_worker:
+        job = submit(engine, request, records / "0001-01-x")
+        wait_for_worker()
+        processes = processes_of(int(job.id))
         (jvm,) = [process for process in processes if "SparkSubmit" in command_of(process)]
         os.kill(jvm, signal.SIGKILL)
-        lines = []
-        while (status := engine.status(job)).state == "running":
-            lines += status.log
-        result, other = engine.result(job)["results"]
+        _, lines = wait(engine, job)
+        engine.cancel(job)  # which has ended: what the engine keeps of it is dropped
+        result, other = result_in(records / "0001-01-x")["results"]
         for process in processes:  # the worker too, that waits for its file
             wait_for_end(process)
     assert re.match(
@@ -178,8 +178,9 @@ def test_a_jvm_that_is_killed_is_what_the_error_tells_of(airflow_home, tmp_path)
     )
     assert result["retryable"]
     assert (other["source_table"], other["success"], other["retryable"]) == ("later", False, True)
-    assert not [line for line in lines + status.log if "Traceback" in line and "progress" in line]
-    left = earlier_tries(["t", "later"], [file.name for file in records.iterdir()], lambda name: name)
+    assert not [line for line in lines if "Traceback" in line and "progress" in line]
+    paths = [str(file.relative_to(records)) for file in records.rglob("*.json")]
+    left = earlier_tries(["t", "later"], paths, lambda path: path)
     assert left == EarlierTries(suspects=["t"]), "the next try runs it alone, and the others before it"
 
 
@@ -203,16 +204,16 @@ def test_a_job_that_lists_blames_a_jvm_that_is_gone(monkeypatch) -> None:
 @pytest.mark.slow
 def test_a_target_that_would_end_with_the_job_is_refused(airflow_home, tmp_path) -> None:
     request = conversion(tmp_path / "t")
-    before = sorted(tmp_path.rglob("*"))
+    before = sorted((tmp_path / "t").rglob("*"))
     request.arguments["target_schemas"] = ["bronze"]
     engine = LocalSpark(cores=1)
-    job = engine.submit(request, {})
-    while engine.status(job).state == "running":
-        pass
-    result = engine.result(job)
+    job = submit(engine, request, tmp_path / "job")
+    wait(engine, job)
+    engine.cancel(job)
+    result = result_in(tmp_path / "job")
     assert "own catalog (bronze), which is kept in memory and ends with the job" in result["error"]
     assert result["retryable"] is False
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted((tmp_path / "t").rglob("*")) == before
 
 
 def test_a_list_that_was_changed_since_is_refused(spark, tmp_path) -> None:
@@ -224,17 +225,18 @@ def test_a_list_that_was_changed_since_is_refused(spark, tmp_path) -> None:
     assert result["error_kind"] == "StaleFileListError"
 
 
-def test_a_process_that_ends_without_a_result_says_how_it_ended(airflow_home) -> None:
+def test_a_process_that_ends_without_a_result_says_how_it_ended(airflow_home, tmp_path) -> None:
     engine = LocalSpark()
-    job = engine.submit(JobRequest("discover", {"allow": ["x.*"], "deny": []}), {})
-    os.killpg(int(job), signal.SIGKILL)
-    while engine.status(job).state == "running":
-        pass
-    with pytest.raises(JobError, match=r"killed from outside \(signal 9\) .*memory='2g'") as raised:
-        engine.result(job)
-    assert raised.value.retryable
+    job = submit(engine, JobRequest("discover", {"allow": ["x.*"], "deny": []}), tmp_path)
+    os.killpg(int(job.id), signal.SIGKILL)
+    status, _ = wait(engine, job)
+    assert status.state == "failed"
+    assert re.search(r"killed from outside \(signal 9\) .*memory='2g'", status.error or "")
+    assert status.retryable
+    assert asyncio.run(engine.astatus(job)) == engine.status(job), "as often as it is asked"
     engine.cancel(job)  # of a job that has ended: nothing happens
-    assert engine.page(job) is None
+    assert engine.status(job).state == "not_found"
+    assert job.page is None
 
 
 def test_local_spark_is_an_engine() -> None:
@@ -246,10 +248,10 @@ def test_a_request_that_is_none_is_refused_by_name(tmp_path, capsys) -> None:
     bad = tmp_path / "request.json"
     bad.write_text('{"action": "destroy", "arguments": {}}')
     with pytest.raises(SystemExit) as ended:
-        main([str(bad), "--result", str(tmp_path / "result.json")])
+        main([str(bad), "--results", str(tmp_path / "results")])
     assert ended.value.code == 2
     assert "action is 'destroy', expected one of convert, cut_over, discover, list, plan" in capsys.readouterr().err
-    assert not (tmp_path / "result.json").exists()
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(

@@ -169,14 +169,14 @@ from pathlib import Path
 
 class Watched(LocalSpark):
     # Writes down what anybody on the machine can read of the processes while the job runs.
-    def status(self, job):
+    def status(self, ref, cursor=None):
         with open(SEEN, "ab") as seen:
             for command in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     seen.write(command.read_bytes())
                 except OSError:
                     pass
-        return super().status(job)
+        return super().status(ref, cursor)
 """
 
 

@@ -17,6 +17,7 @@ from airflow_hive_to_delta import (
     ConversionOptions,
     ConvertTableOperator,
     CutOverTableOperator,
+    Engine,
     FileListing,
     GlueDiscoverOperator,
     GlueSource,
@@ -187,6 +188,23 @@ def test_the_provider_info_imports_nothing() -> None:
             lambda: RollbackTableOperator.partial(task_id="x", engine=_Nameless()).expand(table=[TABLE]),
             "Give _Nameless a __repr__ that names its settings",
         ),
+        (
+            lambda: RollbackTableOperator(task_id="x", table=TABLE, engine=_Elsewhere(), staging="file:///staging"),
+            "staging is 'file:///staging', but jobs of _Elsewhere cannot read their request from file://. "
+            "Pass a staging root that they can read, one of s3://, s3a://",
+        ),
+        (
+            lambda: RollbackTableOperator.partial(task_id="x", engine=_Elsewhere(), staging="gs://b").expand(table=[]),
+            "jobs of _Elsewhere cannot read their request from gs://",
+        ),
+        (
+            lambda: hive_to_delta_task_group(source=GlueSource("d"), staging="file:///staging", engine=_Elsewhere()),
+            "jobs of _Elsewhere cannot read their request from file://",
+        ),
+        (
+            lambda: RollbackTableOperator(task_id="x", table=TABLE, engine=_Elsewhere()),
+            "staging is not given, but jobs of _Elsewhere run elsewhere and read their request there",
+        ),
         (lambda: hive_to_delta_task_group(source="sales", staging="s3://b"), "source is 'sales'"),
         (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging=None), "staging is None"),
         (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging="s3://b", target="x"), "target is 'x'"),
@@ -203,6 +221,26 @@ def test_bad_arguments_fail_when_the_dag_is_parsed(airflow_home, make, message) 
 
 class _Nameless(SharedSession):
     __repr__ = object.__repr__
+
+
+class _Elsewhere(SharedSession):
+    schemes = Engine.schemes
+
+
+def test_a_staging_root_that_a_template_names_is_checked_when_the_task_runs(run_dag, tmp_path) -> None:
+    body = """
+class Elsewhere(SharedSession):
+    schemes = {"s3"}
+
+RollbackTableOperator(
+    task_id="roll_back", table=dict(name="t", location="s3://b/t"), aws_conn_id=None, retries=3, engine=Elsewhere(),
+    staging="{{ 'ROOT' }}",
+)
+"""
+    run = run_dag(dag_source(body.replace("ROOT", f"file://{tmp_path}")))
+    assert run.tries == {"roll_back": 1}
+    (told,) = run.xcom("roll_back", "outcomes")
+    assert "jobs of Elsewhere cannot read their request from file://" in told["error"]
 
 
 def test_an_engines_settings_are_not_in_a_serialized_dag_which_is_the_same_at_every_parse(airflow_home) -> None:
@@ -401,8 +439,8 @@ def test_a_table_that_kills_the_job_which_lists_takes_no_other_with_it(lake, run
     (log := tmp_path / "log").write_text("all that Spark says")
     body = f"""
 class Logged(SharedSession):
-    def status(self, job):
-        return replace(super().status(job), whole_log=Path({str(log)!r}))
+    def status(self, ref, cursor=None):
+        return replace(super().status(ref, cursor), whole_log=Path({str(log)!r}))
 
 discover = GlueDiscoverOperator(task_id="discover", databases={lake.database!r}, aws_conn_id=None, batch_size=3)
 ListFilesOperator.partial(
@@ -554,7 +592,7 @@ def test_whatever_ends_a_task_its_error_is_in_the_report(lake, run_dag) -> None:
     lake.glue_table({"n": "bigint"}, name="t")
     broken = """
 class Broken(SharedSession):
-    def status(self, job):
+    def status(self, ref, cursor=None):
         raise RuntimeError("The engine broke")
 """
     run = run_dag(group(lake, engine="Broken()", per_table="", imports=broken))

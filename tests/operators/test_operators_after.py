@@ -356,9 +356,12 @@ def test_what_is_too_long_to_travel_is_cut_short_and_says_so(airflow_home) -> No
 def test_notes_of_a_result_travel_without_credentials(lake, run_dag) -> None:
     """A job tells what it was told."""
     tells = """
+from airflow_hive_to_delta.job.documents import DONE, put_document
+
 class Tells(SharedSession):
-    def result(self, job):
-        return {"results": [VacuumResult("d.t", notes=["Kept s3://key:canary@b/t"]).to_dict()]}
+    def do(self, request, results):
+        told = [VacuumResult("d.t", notes=["Kept s3://key:canary@b/t"]).to_dict()]
+        put_document(results.child(DONE), {"results": told}, None)
 """
     dag = one_task("VacuumExternalFilesOperator", f"table={table(lake)!r}").replace("SharedSession()", "Tells()")
     run = run_dag(dag.replace("\nwith DAG", f"{tells}\nwith DAG"))

@@ -11,12 +11,15 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_hive_to_delta.engines import JobError, JobRequest, JobStatus
+from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES, Location, parse_location
+from airflow_hive_to_delta.engines import Engine, JobRef, JobRequest, JobSpec, JobStatus
+from airflow_hive_to_delta.job.documents import read_document
 from tests.support.crashes import Killed
 
 
@@ -182,49 +185,58 @@ def load_dag(file: Path) -> Any:
 
 
 @dataclass
-class SharedSession:
+class SharedSession(Engine):
     """An engine on the Spark session of the tests: real Spark, without a JVM for each job."""
+
+    schemes = KNOWN_SCHEMES
+    poll_errors = 0
 
     poll_seconds: float = 0.01
     _jobs: dict[str, _Job] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def submit(self, request: JobRequest, environment: Mapping[str, str]) -> str:
-        job = uuid.uuid4().hex
-        # As through a file: a request that is no JSON cannot pass.
-        self._jobs[job] = _Job(JobRequest.from_dict(json.loads(json.dumps(request.to_dict()))))
-        return job
+    def prepare(self, request: JobRequest) -> None:
+        """For engines that do something before a job, or change what it is asked."""
 
-    def status(self, job: str) -> JobStatus:
-        return JobStatus("running" if self._jobs[job].is_alive() else "ended")
-
-    def result(self, job: str) -> dict[str, Any]:
-        result = self._jobs.pop(job).result
-        if result is None:
-            raise JobError("The job was killed", retryable=True)
-        return result
-
-    def cancel(self, job: str) -> None:
-        pass
-
-    def page(self, job: str) -> str | None:
-        return f"http://127.0.0.1/jobs/{job}"
-
-
-class _Job(threading.Thread):
-    def __init__(self, request: JobRequest) -> None:
-        super().__init__(daemon=True)
-        self.request = request
-        #: None while it runs, and of a job that was killed.
-        self.result: dict[str, Any] | None = None
-        self.start()
-
-    def run(self) -> None:
+    def do(self, request: JobRequest, results: Location) -> None:
+        """What the job does, in a thread of its own."""
         from pyspark.sql import SparkSession
 
         from airflow_hive_to_delta.job.run import run
 
+        run(request, SparkSession.getActiveSession() or SparkSession.builder.getOrCreate(), results=results)
+
+    def submit(self, spec: JobSpec, environment: Mapping[str, str]) -> JobRef:
+        request = JobRequest.from_dict(read_document(parse_location(spec.request_uri), None))
+        self.prepare(request)
+        job = uuid.uuid4().hex
+        self._jobs[job] = _Job(self, request, parse_location(spec.results_uri))
+        return JobRef(job, spec.results_uri, f"http://127.0.0.1/jobs/{job}")
+
+    def find(self, token: str) -> JobRef | None:
+        return None
+
+    def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
+        job = self._jobs[ref.id]
+        if job.is_alive():
+            return JobStatus("running")
+        return JobStatus("succeeded") if job.is_done else JobStatus("failed", "The job was killed")
+
+    def cancel(self, ref: JobRef, within: float) -> None:
+        pass
+
+
+class _Job(threading.Thread):
+    def __init__(self, engine: SharedSession, request: JobRequest, results: Location) -> None:
+        super().__init__(daemon=True)
+        self._do = partial(engine.do, request, results)
+        #: Not while it runs, and never of a job that was killed.
+        self.is_done = False
+        self.start()
+
+    def run(self) -> None:
         with suppress(Killed):
-            self.result = run(self.request, SparkSession.getActiveSession() or SparkSession.builder.getOrCreate())
+            self._do()
+            self.is_done = True
 
 
 def asset_events(uri: str) -> list[Any]:

@@ -18,21 +18,22 @@ hive_to_delta_task_group(
 """
 #: An engine that loses the first result of an action.
 LOSES = """
-from airflow_hive_to_delta.engines import JobError
+from airflow_hive_to_delta.engines import JobStatus
+from airflow_hive_to_delta.job.documents import DONE, delete_document
 
 class Loses(SharedSession):
     '''An engine that loses the first result of an action.'''
 
-    def submit(self, request, environment):
-        job = super().submit(request, environment)
-        if request.action == {action!r}:
-            LOST.append(job)
-        return job
+    def do(self, request, results):
+        super().do(request, results)
+        if request.action == {action!r} and not LOST:
+            LOST.append(str(results))
+            delete_document(results.child(DONE), None)
 
-    def result(self, job):
-        found = super().result(job)
-        if LOST[:1] == [job]:
-            raise JobError("The connection was lost", retryable=True)
+    def status(self, ref, cursor=None):
+        found = super().status(ref, cursor)
+        if found.has_ended and LOST[:1] == [ref.results_uri]:
+            return JobStatus("failed", "The connection was lost")
         return found
 
 LOST = []

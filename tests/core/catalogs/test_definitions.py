@@ -103,8 +103,8 @@ def test_what_its_catalog_has_no_more_is_rolled_back_where_it_was(spark, databas
 
 
 def test_the_latest_work_on_a_table_says_whether_it_is_done() -> None:
-    files = {"a.0001.begun.json": "", "a.0001.ended.json": '{"result": 1}', "b.0001.begun.json": ""}
-    files |= {"b.0001.ended.json": "", "b.0002.begun.json": "", "c.0003.ended.json": '{"result": 3}', "other": ""}
+    files = {"0001-01-x/_begun.a.json": "", "0001-01-x/a.json": '{"result": 1}', "0001-01-x/_begun.b.json": ""}
+    files |= {"0001-01-x/b.json": "", "0001-02-y/_begun.b.json": "", "0003-01-z/c.json": '{"result": 3}', "other": ""}
     found = earlier_tries("abcd", files, files.__getitem__)
     assert found.ended == {"a": (1, {"result": 1}), "c": (3, {"result": 3})}
     assert found.suspects == ["b"]

@@ -1,0 +1,55 @@
+"""This package as one zip, which Python imports from: for clusters on which it is not installed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+_PACKAGE = "airflow_hive_to_delta"
+#: The parts that a job needs. They import nothing of the others.
+_PARTS = ("core", "job")
+#: The oldest that a zip can hold: the content alone is to make a difference.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class PackageZip:
+    """A zip of the core and the job."""
+
+    #: Of the file; it holds a hash of the content.
+    name: str
+    content: bytes = field(repr=False)
+
+
+@cache
+def package_zip() -> PackageZip:
+    """The core and the job of this package, as one zip. Equal sources make an equal name on every machine."""
+    root = files(_PACKAGE)
+    modules = {f"{_PACKAGE}/__init__.py": (root / "__init__.py").read_bytes()}
+    for part in _PARTS:
+        modules |= {f"{_PACKAGE}/{name}": content for name, content in _modules(root / part, part)}
+    digest = hashlib.blake2b(digest_size=16)
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(modules.items()):
+            digest.update(f"{len(name)} {len(content)} {name}".encode() + content)
+            entry = zipfile.ZipInfo(name, _TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content)
+    return PackageZip(f"{_PACKAGE}-{digest.hexdigest()}.zip", written.getvalue())
+
+
+def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        name = f"{path}/{entry.name}"
+        if entry.is_dir():
+            yield from _modules(entry, name)
+        elif name.endswith(".py"):
+            yield name, entry.read_bytes()

@@ -1,0 +1,69 @@
+"""The folder of a job: its request, and the results that the job leaves there."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from airflow.sdk import ObjectStoragePath
+
+from airflow_hive_to_delta.job.documents import DONE, REQUEST, is_result_name
+from airflow_hive_to_delta.job.request import JobRequest
+from airflow_hive_to_delta.operators.staging import RunFolder, files_below, plain_uri
+
+
+class JobFolder:
+    """The documents of one job, as its task reads and writes them.
+
+    :param path: of the folder.
+    """
+
+    def __init__(self, path: ObjectStoragePath) -> None:
+        self._path = path
+
+    @property
+    def uri(self) -> str:
+        """The address of the folder, as the job is told it."""
+        return plain_uri(self._path)
+
+    @property
+    def request_uri(self) -> str:
+        return f"{self.uri}/{REQUEST}"
+
+    def write_request(self, request: JobRequest) -> None:
+        if self._path.protocol == "file":
+            self._path.mkdir(parents=True, exist_ok=True)
+        (self._path / REQUEST).write_text(json.dumps(request.to_dict()))
+
+    def read_request(self) -> JobRequest:
+        return JobRequest.from_dict(json.loads((self._path / REQUEST).read_text()))
+
+    def read_result(self) -> dict[str, Any] | None:
+        """The whole result of the job; None: it has left none."""
+        self._path.fs.invalidate_cache()  # the job writes there
+        try:
+            result: dict[str, Any] = json.loads((self._path / DONE).read_text())
+        except FileNotFoundError:
+            return None
+        return result
+
+    def count_results(self) -> int:
+        """How many tables the job is done with."""
+        return sum(is_result_name(path) for path in files_below(self._path))
+
+
+@contextmanager
+def job_folder(run_folder: RunFolder | None, name: str) -> Iterator[JobFolder]:
+    """The folder of a new job.
+
+    :param run_folder: the folder of the run under the staging root, where it is kept. None: there is no staging root,
+        and it is a private folder of this machine, which is removed after the block.
+    """
+    if run_folder is not None:
+        yield JobFolder(run_folder.jobs / name)
+        return
+    with tempfile.TemporaryDirectory(prefix="hive-to-delta-job-", ignore_cleanup_errors=True) as folder:
+        yield JobFolder(ObjectStoragePath(f"file://{folder}"))
