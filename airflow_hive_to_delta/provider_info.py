@@ -29,5 +29,8 @@ def get_provider_info() -> dict[str, object]:
                 ],
             }
         ],
+        "triggers": [
+            {"integration-name": "Hive to Delta", "python-modules": ["airflow_hive_to_delta.triggers.spark_job"]}
+        ],
         "extra-links": [f"{links}.SparkJobLink", f"{links}.ReportLink"],
     }

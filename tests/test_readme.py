@@ -34,6 +34,6 @@ def test_links_lead_somewhere(page) -> None:
 
 @pytest.mark.parametrize("page", [*ROOT_PAGES, PROJECT / ".github/workflows/ci.yml"], ids=lambda page: page.name)
 def test_make_targets_exist(page) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"(?:`|^ +|run: )make ([a-z-]+)", page.read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^ +|run: )make ([a-z0-9-]+)", page.read_text(), re.MULTILINE))
     assert named <= targets

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from airflow_hive_to_delta.core.models import Document
 
@@ -134,6 +134,18 @@ class Engine(Protocol):
     async def astatus(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
         """What :meth:`status` returns, for callers on an event loop. Override it where the platform can be awaited."""
         return await asyncio.to_thread(self.status, ref, cursor)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The path of the engine's class, and the arguments that make an equal engine: for the triggerer, as JSON.
+
+        An engine that is a dataclass need not override it. No secret may be among them: Airflow keeps them in its
+        database.
+        """
+        own: Any = self
+        if not is_dataclass(own):
+            raise TypeError(f"{type(own).__name__} is no dataclass: give it a method serialize")
+        arguments = {each.name: getattr(own, each.name) for each in fields(own) if each.init}
+        return f"{type(own).__module__}.{type(own).__qualname__}", arguments
 
     def cancel(self, ref: JobRef, within: float) -> None:
         """End a job and all that it started, and drop what the engine keeps of it. A job that has ended is left alone.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # No name that is made from a table's begins with an underscore.
 REQUEST = "_request.json"
 DONE = "_done.json"
+#: Written by the task, of a job that ended without a result.
+ENDED = "_ended.json"
 _BEGUN = "_begun."
 
 

@@ -97,17 +97,22 @@ class EarlierTries:
     suspects: list[str] = field(default_factory=list)
 
 
-def earlier_tries(tables: Iterable[str], paths: Iterable[str], read: Callable[[str], str]) -> EarlierTries:
+def earlier_tries(
+    tables: Iterable[str], paths: Iterable[str], read: Callable[[str], str], before: int | None = None
+) -> EarlierTries:
     """What the folders of a task's jobs tell of some tables.
 
     :param paths: of the files in those folders, from the folder that holds them all.
     :param read: the text of one of them.
+    :param before: jobs of this try and of later ones do not count.
     """
     found = EarlierTries()
     latest: dict[str, tuple[tuple[int, int], str]] = {}
     for path in paths:
         if parts := _JOB_FOLDER.fullmatch(path):
             job = (int(parts[1]), int(parts[2]))
+            if before is not None and job[0] >= before:
+                continue
             latest[parts[3]] = max((job, path), latest.get(parts[3], (job, path)))
     never = ((0, 0), "")
     for table in tables:

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.sdk import ObjectStoragePath
 
-from airflow_hive_to_delta.job.documents import DONE, REQUEST, is_result_name
+from airflow_hive_to_delta.job.documents import DONE, ENDED, REQUEST, is_result_name
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.operators.staging import RunFolder, files_below, plain_uri
 
@@ -40,6 +40,26 @@ class JobFolder:
 
     def read_request(self) -> JobRequest:
         return JobRequest.from_dict(json.loads((self._path / REQUEST).read_text()))
+
+    def has_request(self) -> bool:
+        """Whether the job was begun."""
+        self._path.fs.invalidate_cache()  # another process of this task may have written it
+        return bool((self._path / REQUEST).exists())
+
+    def write_end(self, error: str, *, retryable: bool) -> None:
+        """Keep why the job ended without a result."""
+        (self._path / ENDED).write_text(json.dumps({"error": error, "retryable": retryable}))
+
+    def read_end(self) -> dict[str, Any] | None:
+        """The result of a job whose end this task has seen, or why it had none; None: it has not seen its end."""
+        result = self.read_result()
+        if result is not None:
+            return result
+        try:
+            ended: dict[str, Any] = json.loads((self._path / ENDED).read_text())
+        except FileNotFoundError:
+            return None
+        return ended
 
     def read_result(self) -> dict[str, Any] | None:
         """The whole result of the job; None: it has left none."""

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from airflow.sdk.exceptions import TaskDeferralTimeout, TaskDeferred
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
@@ -22,12 +24,15 @@ from airflow_hive_to_delta.operators.job_folder import JobFolder, job_folder
 from airflow_hive_to_delta.operators.outcomes import has_tries_left
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
 from airflow_hive_to_delta.operators.submitted_job import SubmittedJob, SubmittedJobStore, generation, job_token
+from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow.sdk import Context
 
+#: Of a job that was begun in this try, before the task was deferred.
+_UNSEEN = {"error": "The end of the job was not seen, for the task was interrupted", "retryable": True}
 _KILLED = "The task was killed, and its job was ended with it"
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
 #: Airflow kills a task 5 s after it has asked it to end.
@@ -52,8 +57,17 @@ class ResumedJob:
 
     def answers(self, request: JobRequest) -> bool:
         """Whether the job has a result for what is asked now."""
-        same = self.request.action == request.action and _subject(self.request) == _subject(request)
-        return same and self.result is not None
+        return self.result is not None and _is_for(self.request, request)
+
+
+@dataclass(frozen=True)
+class Deferral:
+    """How the deferral of a task ended."""
+
+    #: Where the log of the job goes on.
+    cursor: str | None = None
+    #: It timed out, or its trigger failed.
+    error: Exception | None = None
 
 
 class JobRunner:
@@ -65,16 +79,27 @@ class JobRunner:
     :param folder: the run's folder under the staging root, where jobs have their folders and their whole logs are kept;
         None: there is no staging root.
     :param timeout: the seconds after which the task ends, and its job with it; None: it has no such limit.
+    :param defer: defers the task until a trigger fires. The task then begins anew, and what its jobs have done until
+        then is taken up. None: the task waits for its jobs.
     """
 
     def __init__(
-        self, engine: Engine, log: Any, context: Context, *, folder: RunFolder | None, timeout: float | None
+        self,
+        engine: Engine,
+        log: Any,
+        context: Context,
+        *,
+        folder: RunFolder | None,
+        timeout: float | None,
+        defer: Callable[[SparkJobTrigger], NoReturn] | None = None,
     ) -> None:
         self._engine = engine
         self._log = log
         self._context = context
         self._folder = folder
         self._timeout = timeout
+        self._defer = defer
+        self._deferral: Deferral | None = None
         # Without a staging root a job has its folder on this machine, and ends with the task.
         self._survives = engine.survives_worker and folder is not None
         self._store = SubmittedJobStore(context, folder) if self._survives and folder is not None else None
@@ -93,9 +118,10 @@ class JobRunner:
         :raises JobError: the job has no result: it failed, or the task was killed.
         """
         instance: Any = self._context["ti"]
+        if self._deferral is not None and (result := self._replay(request)) is not None:
+            return result
         self._jobs += 1
-        token = job_token(self._context, self._jobs)
-        name = job_folder_name(instance.try_number, self._jobs, token)
+        token, name = self._name_job(self._jobs)
         here = self._engine.runs_on_this_machine
         with (
             job_folder(self._folder, name) as documents,
@@ -106,7 +132,11 @@ class JobRunner:
                 request.name, documents.request_uri, documents.uri, token, self._ship_package(), self._timeout
             )
             job = SubmittedJob(generation(self._context), instance.try_number, name, token)
-            ref = self._submit(spec, job, environment)
+            try:
+                ref = self._submit(spec, job, environment)
+            except JobError as error:
+                self._keep_end(documents, str(error), retryable=error.retryable)
+                raise
             return self._finish(ref, request, documents, environment)
 
     def resume(self) -> ResumedJob | None:
@@ -131,13 +161,48 @@ class JobRunner:
         documents = JobFolder(self._folder.jobs / job.folder)
         request = documents.read_request()
         try:
-            result = self._finish(ref, request, documents, {})
+            result = self._finish(ref, request, documents, {}, self._deferral)
         except JobError as error:
             if self.killed:
                 raise
             self._log.warning("The job %s of try %d has no result: %s", ref.id, job.try_number, error)
             result = None
         return ResumedJob(request, job.try_number, result)
+
+    def go_on(self, deferral: Deferral) -> None:
+        """Say, before the first job, that the task was deferred in this try and begins anew."""
+        self._deferral = deferral
+
+    def _replay(self, request: JobRequest) -> dict[str, Any] | None:
+        """What a job of this try gave for a request: it has ended, or the task was deferred until it would.
+
+        :returns: None when there was no such job.
+        :raises JobError: there was, and it had no result.
+        """
+        if self._folder is None or self._store is None:
+            return None
+        waiting = self._store.read()
+        while True:
+            token, name = self._name_job(self._jobs + 1)
+            documents = JobFolder(self._folder.jobs / name)
+            is_waiting = waiting is not None and waiting.token == token
+            ref = self._find(waiting) if waiting is not None and is_waiting else None
+            if not documents.has_request() or (is_waiting and ref is None):  # the latter was never started
+                return None
+            self._jobs += 1
+            if not _is_for(documents.read_request(), request):
+                if ref is not None:
+                    self._cancel(ref)
+            elif ref is not None:
+                return self._finish(ref, request, documents, {}, self._deferral)
+            else:
+                return _result_or_error(documents.read_end() or _UNSEEN)
+
+    def _name_job(self, number: int) -> tuple[str, str]:
+        """The token and the name of the folder of a job of this try."""
+        instance: Any = self._context["ti"]
+        token = job_token(self._context, number)
+        return token, job_folder_name(instance.try_number, number, token)
 
     def kill(self) -> None:
         """End the job that runs, if there is one. :meth:`run` then raises ``JobError``."""
@@ -190,14 +255,22 @@ class JobRunner:
         return self._ask(lambda: self._engine.find(job.token))
 
     def _finish(
-        self, ref: JobRef, request: JobRequest, documents: JobFolder, environment: Mapping[str, str]
+        self,
+        ref: JobRef,
+        request: JobRequest,
+        documents: JobFolder,
+        environment: Mapping[str, str],
+        deferral: Deferral | None = None,
     ) -> dict[str, Any]:
-        """Wait for the end of a job, and return its result."""
+        """Wait for the end of a job, and return its result.
+
+        :param deferral: of this task, if it was deferred until the job would end.
+        """
         self._ref = ref
         try:
             with self._cancelling(ref):
                 self._push_link(ref)
-                status = self._follow(ref, request, documents)
+                status = self._follow(ref, request, documents, deferral)
                 if status is not None and status.whole_log is not None and self._folder is not None:
                     self._keep_log(status.whole_log, self._folder, environment)
                 result = None if status is None else self._ask(documents.read_result)
@@ -212,10 +285,9 @@ class JobRunner:
         if self.killed or status is None:
             raise JobError(_KILLED, retryable=True)
         if result is None:
-            raise JobError(redact_credentials(_why_no_result(status, documents)), retryable=status.retryable)
-        if "error" in result:
-            raise JobError(redact_credentials(result["error"]), retryable=bool(result["retryable"]))
-        return result
+            result = {"error": _why_no_result(status, documents), "retryable": status.retryable}
+            self._keep_end(documents, result["error"], retryable=status.retryable)
+        return _result_or_error(result)
 
     @contextmanager
     def _cancelling(self, ref: JobRef) -> Iterator[None]:
@@ -227,8 +299,12 @@ class JobRunner:
         try:
             yield
             keep = self._survives and not self.killed
-        except Exception:
-            keep = self._survives and not self.killed and has_tries_left(self._context)
+        except TaskDeferred:
+            keep = True
+            raise
+        except Exception as error:
+            lost = self.killed or isinstance(error, TaskDeferralTimeout)
+            keep = self._survives and not lost and has_tries_left(self._context)
             raise
         finally:
             if not keep:
@@ -247,9 +323,24 @@ class JobRunner:
             instance: Any = self._context["ti"]
             instance.xcom_push(SparkJobLink().xcom_key, ref.page)
 
-    def _follow(self, ref: JobRef, request: JobRequest, documents: JobFolder) -> JobStatus | None:
-        """Write the job's log into the task's until the job has ended. Returns None when the task was killed."""
-        cursor: str | None = None
+    def _keep_end(self, documents: JobFolder, error: str, *, retryable: bool) -> None:
+        """Keep why a job has no result, for this try when it was deferred for another job and begins anew."""
+        if self._defer is not None:
+            documents.write_end(redact_credentials(error), retryable=retryable)
+
+    def _follow(
+        self, ref: JobRef, request: JobRequest, documents: JobFolder, deferral: Deferral | None
+    ) -> JobStatus | None:
+        """Write the job's log into the task's until the job has ended. Returns None when the task was killed.
+
+        A task that is to be deferred is so here, while the job runs.
+
+        :param deferral: of this task, if it was deferred until the job would end.
+        :raises Exception: the error of the deferral, if it has one.
+        """
+        if deferral is not None and deferral.error is not None:
+            raise deferral.error
+        cursor = None if deferral is None else deferral.cursor
         began = spoke = time.monotonic()
         misses = 0
         while not self.killed:
@@ -258,8 +349,13 @@ class JobRunner:
             for line in status.log:
                 self._log.info("%s", redact_credentials(line))
             misses = misses + 1 if status.state == "not_found" else 0
-            if status.has_ended and not 0 < misses <= self._engine.poll_errors:  # a platform may be late to know it
+            # A platform may be late to know a job; the trigger has waited for that.
+            if status.has_ended and (deferral is not None or not 0 < misses <= self._engine.poll_errors):
                 return status
+            if self._defer is not None:
+                trigger = SparkJobTrigger(list(self._engine.serialize()), ref.to_dict(), request.name, cursor)
+                self._log.info("Waiting for the job %s without a worker", ref.id)
+                self._defer(trigger)
             now = time.monotonic()
             if status.log:
                 spoke = now
@@ -304,6 +400,17 @@ class JobRunner:
             self._log.warning("The whole log of the job could not be kept under %s: %s", folder.root, error)
         else:
             self._log.info("The whole log of the job, with Spark's own, is kept at %s", plain_uri(path))
+
+
+def _is_for(begun: JobRequest, request: JobRequest) -> bool:
+    """Whether a job that was begun is for what is asked now."""
+    return begun.action == request.action and _subject(begun) == _subject(request)
+
+
+def _result_or_error(result: dict[str, Any]) -> dict[str, Any]:
+    if "error" in result:
+        raise JobError(redact_credentials(result["error"]), retryable=bool(result["retryable"]))
+    return result
 
 
 def _subject(request: JobRequest) -> Any:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
 from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.engines import JobError
@@ -38,11 +38,11 @@ class ReportedFailure(AirflowFailException):
 def recording_outcomes(context: Context, tables: Sequence[str]) -> Iterator[None]:
     """Record any exception that ends the block, a timeout too, as the outcome of every table.
 
-    Failures whose outcomes are recorded already, and skips, pass through as they are.
+    Failures whose outcomes are recorded already, skips and deferrals pass through as they are.
     """
     try:
         yield
-    except (ReportedError, ReportedFailure, AirflowSkipException):
+    except (ReportedError, ReportedFailure, AirflowSkipException, TaskDeferred):
         raise
     except BaseException as error:
         retryable = not isinstance(error, AirflowFailException)

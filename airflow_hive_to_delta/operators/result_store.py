@@ -35,8 +35,11 @@ class ResultStore:
     def __init__(self, folder: RunFolder | None) -> None:
         self._folder = folder
 
-    def earlier_tries(self, tables: Iterable[TableInfo]) -> EarlierTries:
-        """What the jobs of this task have left of the tables, in this try too."""
+    def earlier_tries(self, tables: Iterable[TableInfo], before: int | None = None) -> EarlierTries:
+        """What the jobs of this task have left of the tables.
+
+        :param before: only those of tries before this one; None: those of this try too.
+        """
         if self._folder is None:
             return EarlierTries()
         folder = self._folder.jobs
@@ -44,6 +47,7 @@ class ResultStore:
             (table.qualified_name for table in tables),
             files_below(folder),
             lambda path: folder.joinpath(*path.split("/")).read_text(),
+            before,
         )
 
     def keep(self, table: TableInfo, result: Result, made_from: dict[str, Any]) -> KeptResult:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseOperator, BaseOperatorLink
-from airflow.sdk.exceptions import AirflowFailException, XComNotFound
+from airflow.sdk import BaseOperator, BaseOperatorLink, conf
+from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError, TaskDeferralTimeout, XComNotFound
 
 from airflow_hive_to_delta.engines import Engine, JobRequest, LocalSpark
 from airflow_hive_to_delta.links import SparkJobLink
-from airflow_hive_to_delta.operators.job_runner import JobRunner, ResumedJob
+from airflow_hive_to_delta.operators.job_runner import Deferral, JobRunner, ResumedJob
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
+from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 
 if TYPE_CHECKING:
     import jinja2
@@ -29,6 +31,9 @@ class SparkJobOperator(BaseOperator):
     :param staging: the staging root for manifests and results, such as ``s3://bucket/staging``. (templated)
     :param staging_conn_id: the connection of the staging root; ``aws_conn_id`` for one on S3. Jobs read manifests with
         their own identity, whichever this is. (templated)
+    :param deferrable: wait for jobs in the triggerer, without a worker. It needs an engine whose jobs go on without the
+        worker, and a staging root. When not given, Airflow's ``[operators] default_deferrable`` counts, where these
+        are there.
     """
 
     template_fields: Sequence[str] = ("aws_conn_id", "region_name", "staging", "staging_conn_id")
@@ -44,6 +49,7 @@ class SparkJobOperator(BaseOperator):
         region_name: str | None = None,
         staging: str | None = None,
         staging_conn_id: str | None = None,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -51,12 +57,14 @@ class SparkJobOperator(BaseOperator):
         check_root(staging)
         self.engine: Engine = engine or LocalSpark()
         check_staging(self.engine, staging)
+        self.deferrable = _choose_deferrable(deferrable, self.engine, staging)
         self.aws_conn_id = aws_conn_id
         self.region_name = region_name
         self.staging = staging
         self.staging_conn_id = staging_conn_id
         self._runner: JobRunner | None = None
         self._killed = False
+        self._deferral: Deferral | None = None
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
@@ -91,6 +99,21 @@ class SparkJobOperator(BaseOperator):
         """
         return self._job_runner(context).resume()
 
+    def execute_after_deferral(self, context: Context, event: dict[str, Any]) -> Any:
+        """Begin anew when a job has ended that the task was deferred for. What its jobs have done is taken up."""
+        self._deferral = Deferral(cursor=event["cursor"])
+        return self.execute(context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        if next_method != TRIGGER_FAIL_REPR:
+            return super().resume_execution(next_method, next_kwargs, context)
+        try:
+            super().resume_execution(next_method, next_kwargs, context)
+        except (TaskDeferralTimeout, TaskDeferralError) as error:
+            # So that the job is ended, and the outcomes of the tables are recorded, as when the task itself fails.
+            self._deferral = Deferral(error=error)
+        return self.execute(context)
+
     def was_killed(self) -> bool:
         """Whether the task was killed: then no other job is begun."""
         return self._killed
@@ -109,9 +132,22 @@ class SparkJobOperator(BaseOperator):
             except ValueError as error:
                 raise AirflowFailException(str(error)) from error
             timeout = None if self.execution_timeout is None else self.execution_timeout.total_seconds()
-            self._runner = JobRunner(self.engine, self.log, context, folder=self.run_folder(context), timeout=timeout)
+            self._runner = JobRunner(
+                self.engine,
+                self.log,
+                context,
+                folder=self.run_folder(context),
+                timeout=timeout,
+                defer=self._defer if self.deferrable else None,
+            )
             self._runner.killed = self._killed
+            if self._deferral is not None:
+                self._runner.go_on(self._deferral)
         return self._runner
+
+    def _defer(self, trigger: SparkJobTrigger) -> NoReturn:
+        # Airflow does not apply the timeout of a task while it is deferred.
+        self.defer(trigger=trigger, method_name="execute_after_deferral", timeout=self.execution_timeout)
 
     def run_folder(self, context: Context) -> RunFolder | None:
         """This run's folder under the staging root, if there is one."""
@@ -147,6 +183,23 @@ def check_engine(engine: Any) -> None:
             f"a new version of it each time. Give {type(engine).__name__} a __repr__ that names its settings (without "
             "secrets), or make it a dataclass"
         )
+
+
+def _choose_deferrable(chosen: bool | None, engine: Engine, staging: str | None) -> bool:
+    """Whether a task waits for its jobs in the triggerer."""
+    able = engine.survives_worker and staging is not None
+    if chosen and not able:
+        ends = f"jobs of {type(engine).__name__} end with the worker"
+        raise ValueError(
+            f"deferrable is True, but {'staging is not given' if engine.survives_worker else ends}. A deferred task "
+            "has no worker, and finds its job again by what is kept under the staging root. Take it out, or pass an "
+            "engine whose jobs go on without the worker, and staging"
+        )
+    if chosen is None:
+        chosen = able and conf.getboolean("operators", "default_deferrable", fallback=False)
+    if chosen:
+        engine.serialize()  # what the triggerer cannot make again is known when the DAG is parsed
+    return chosen
 
 
 def check_staging(engine: Engine, staging: str | None) -> None:

@@ -56,7 +56,8 @@ class TableJobs:
         A table that was being worked on when an earlier job died gets a job to itself, after the others: whichever of
         such tables it was, it takes no other with it.
         """
-        earlier = self._store.earlier_tries(tables) if self._try_number > 1 else EarlierTries()
+        # What this try has done already, before it was deferred, is for run_job to find.
+        earlier = self._store.earlier_tries(tables, self._try_number) if self._try_number > 1 else EarlierTries()
         for name, (number, record) in earlier.ended.items():
             counts = number >= self._first_try and record["result"].get("error") is None
             if counts or number == self._resumed_try:

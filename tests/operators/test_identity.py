@@ -212,8 +212,8 @@ convert >> RollbackTableOperator(task_id="roll_back", table=tables, engine=engin
     assert run.state == "success"
 
     by_java = [agent for agent in asked if "java" in agent.lower()]
-    assert len(by_java) >= 2, "S3A has asked again"
-    assert len(asked) - len(by_java) >= 2, "so has boto3"
+    assert len(by_java) >= 1, "S3A has asked in the job that reads data"
+    assert len(asked) - len(by_java) >= 2, "boto3 has asked in both"
     (result,) = run.xcom("roll_back")
     dropped = f"{lake.database}_delta.t"
     assert result["dropped"] == [dropped]

@@ -13,14 +13,18 @@ from pathlib import Path
 
 from airflow_hive_to_delta.engines import Engine, JobRef, JobSpec, JobStatus
 
-#: A job without Spark: when the test lets it, it leaves what the file ``answer`` has as its result.
+#: A job without Spark: when the test lets it, it leaves what the file ``answer`` has as its result, or one that has the
+#: job's name after it. An empty file: it leaves none.
 WAITING_JOB = """
 import json, sys
 from pathlib import Path
-platform, results = map(Path, sys.argv[1:])
+platform, results, job = map(Path, sys.argv[1:])
 with open(platform / "go") as go:  # blocks until somebody opens it to write
     go.read()
-(results / "_done.json").write_text((platform / "answer").read_text())
+own = platform / f"answer-{job}"
+answer = (own if own.exists() else platform / "answer").read_text()
+if answer:
+    (results / "_done.json").write_text(answer)
 """
 
 
@@ -43,10 +47,10 @@ class Detached(Engine):
 
     def submit(self, spec: JobSpec, environment: Mapping[str, str]) -> JobRef:
         results = Path(spec.results_uri.removeprefix("file://"))
-        command = [sys.executable, "-c", WAITING_JOB, self.platform, str(results)]
+        job = self._path / f"job-{len(self.jobs())}"
+        command = [sys.executable, "-c", WAITING_JOB, self.platform, str(results), job.name]
         process = os.posix_spawn(sys.executable, command, os.environ, setsid=True)
         known = {"pid": process, "token": spec.token, "timeout": spec.timeout, "results": spec.results_uri}
-        job = self._path / f"job-{len(self.jobs())}"
         job.write_text(json.dumps(known))
         if self._takes("lose_answer"):
             raise ConnectionError("The answer was lost")
@@ -101,6 +105,33 @@ class Detached(Engine):
 
     def _ref(self, job: Path) -> JobRef:
         return JobRef(str(job), json.loads(job.read_text())["results"], f"http://127.0.0.1/{job.name}")
+
+
+@dataclass
+class EndsForTriggers(Detached):
+    """Its jobs end when a trigger asks for their status, and never for a task that waits for them.
+
+    A file ``hold`` with a number makes them go on for so many times that a trigger asks.
+    """
+
+    def when_asked(self) -> None:
+        pass
+
+    async def astatus(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
+        if not self._takes("hold"):
+            super().when_asked()
+        return await super().astatus(ref, cursor)
+
+
+@dataclass
+class NoAnswerForTriggers(Detached):
+    """Its jobs never end, and triggers get no answer about them."""
+
+    def when_asked(self) -> None:
+        pass
+
+    async def astatus(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
+        raise ConnectionError("The platform does not answer")
 
 
 def make_platform(folder: Path, answer: dict[str, object]) -> Path:

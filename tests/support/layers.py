@@ -6,6 +6,7 @@ from __future__ import annotations
 LAYERS = (
     ("task_groups", "cli"),
     ("operators",),
+    ("triggers",),
     ("engines", "report", "links"),
     ("job",),
     ("core/lifecycle",),

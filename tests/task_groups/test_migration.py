@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -599,9 +600,8 @@ import dataclasses
 from airflow_hive_to_delta.engines import JobError
 
 @dataclasses.dataclass
-class Flaky(LocalSpark):
+class Flaky(SharedSession):
     '''An engine that loses its connection when it is first asked for one of the tables.'''
-    failed: list = dataclasses.field(default_factory=list)
 
     def submit(self, spec, environment):
         if "flaky" in spec.name and spec.name.startswith("Convert") and not FAILED:
@@ -629,7 +629,7 @@ def test_one_denied_one_unsupported_one_flaky(lake, run_dag, clear_and_run, aws_
 
     with identity_denied(secret, aws_endpoint) as user:
         monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(user.connection))
-        run = run_dag(group(lake, engine="Flaky(cores=1)", conn="lake", imports=FLAKY))
+        run = run_dag(group(lake, engine="Flaky()", conn="lake", imports=FLAKY))
 
         assert run.state == "failed"
         assert {task: state for task, state in run.states.items() if "convert" in task} == {
@@ -694,6 +694,20 @@ class _User:
         iam_backends[DEFAULT_ACCOUNT_ID]["aws"].put_user_policy(self.name, "p", policy)
 
 
+def _allow_session() -> None:
+    """Let the keys of the tests' own session be those of a user who may do everything."""
+    from moto.core.models import DEFAULT_ACCOUNT_ID
+    from moto.iam.models import iam_backends
+
+    backend = iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    name = f"session-{uuid.uuid4().hex[:8]}"
+    backend.create_user(REGION, name)
+    key = backend.create_access_key(name)
+    key.access_key_id, key.secret_access_key = "testing", "testing"
+    allowed = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+    backend.put_user_policy(name, "p", json.dumps(allowed))
+
+
 @contextmanager
 def identity_denied(bucket: str, endpoint: str) -> Iterator[_User]:
     """A user of AWS who may do everything but list one bucket, while moto checks who asks."""
@@ -703,6 +717,7 @@ def identity_denied(bucket: str, endpoint: str) -> Iterator[_User]:
         urlopen(Request(f"{endpoint}/moto-api/reset-auth", after_requests.encode(), headers)).close()
 
     user = _User(bucket, endpoint)
+    _allow_session()
     check_identities("0")
     try:
         yield user

@@ -1,0 +1,1 @@
+"""What waits in the place of a deferred task."""
