@@ -304,7 +304,7 @@ def test_every_argument_that_may_differ_between_runs_is_templated(airflow_home) 
             CutOverTableOperator(task_id="k", table=TABLE),
         ]
     not_templated = {"engine", "choose", "batch_size", "listing", "inline_limit", "max_workers", "asset_alias"}
-    not_templated |= {"leave_out_delta", "at_least_one", "action"}
+    not_templated |= {"leave_out_delta", "at_least_one", "action", "deferrable"}
     for task in tasks:
         own = {name for name in vars(task) if not name.startswith("_")} - set(vars(_plain()))
         assert own - set(task.template_fields) <= not_templated | {"job_page"}, task

@@ -64,9 +64,9 @@ class Detached(Engine):
     def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
         if self._takes("fail"):
             raise ConnectionError("The platform does not answer")
-        self.when_asked()
         if Path(f"{ref.id}.cancelled").exists():
             return JobStatus("cancelled")
+        self.when_asked()
         pid = json.loads(Path(ref.id).read_text())["pid"]
         with suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):

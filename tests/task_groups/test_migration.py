@@ -694,8 +694,9 @@ class _User:
         iam_backends[DEFAULT_ACCOUNT_ID]["aws"].put_user_policy(self.name, "p", policy)
 
 
-def _allow_session() -> None:
-    """Let the keys of the tests' own session be those of a user who may do everything."""
+@contextmanager
+def _allowed_session() -> Iterator[None]:
+    """Let the keys of the tests' own session be those of a user who may do everything, while the block runs."""
     from moto.core.models import DEFAULT_ACCOUNT_ID
     from moto.iam.models import iam_backends
 
@@ -703,9 +704,17 @@ def _allow_session() -> None:
     name = f"session-{uuid.uuid4().hex[:8]}"
     backend.create_user(REGION, name)
     key = backend.create_access_key(name)
+    made = key.access_key_id
     key.access_key_id, key.secret_access_key = "testing", "testing"
     allowed = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
     backend.put_user_policy(name, "p", json.dumps(allowed))
+    try:
+        yield
+    finally:
+        key.access_key_id = made
+        backend.delete_access_key(made, name)
+        backend.delete_user_policy(name, "p")
+        backend.delete_user(name)
 
 
 @contextmanager
@@ -717,9 +726,9 @@ def identity_denied(bucket: str, endpoint: str) -> Iterator[_User]:
         urlopen(Request(f"{endpoint}/moto-api/reset-auth", after_requests.encode(), headers)).close()
 
     user = _User(bucket, endpoint)
-    _allow_session()
-    check_identities("0")
-    try:
-        yield user
-    finally:
-        check_identities("Infinity")
+    with _allowed_session():
+        check_identities("0")
+        try:
+            yield user
+        finally:
+            check_identities("Infinity")
