@@ -54,6 +54,7 @@ from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
+from tests.support.spark_versions import needs_spark_4
 
 
 def schema_of(**columns: Any) -> dict[str, Any]:
@@ -482,6 +483,7 @@ def test_a_folder_without_entries_is_no_table(tmp_path: Path) -> None:
     assert log_state(storage, root) == LogState(exists=False)
 
 
+@needs_spark_4("the folder for staged commits, which its Delta Lake makes")
 def test_the_table_of_another_writer_is_not_ours(spark: SparkSession, tmp_path: Path) -> None:
     """Spark makes an empty folder for staged commits in every table: that alone is not catalog-managed."""
     for _ in range(2):
