@@ -56,19 +56,15 @@ def fetch_jars(folder: Path, *, archive_classes: bool = True) -> int:
                 old.unlink(missing_ok=True)
             for jar in (Path(temporary) / "jars").glob("*.jar"):
                 jar.replace(folder / jar.name)
-            _write(packages, listed, temporary)
+            ready = Path(temporary) / PACKAGES_FILE
+            ready.write_text(listed)
+            ready.replace(packages)
         if archive_classes:
             classes = Path(temporary) / CLASSES_FILE
             _run("archive", temporary, str(classes), environment={**environment, JARS_VARIABLE: str(folder)})
             classes.replace(folder / CLASSES_FILE)
-        _write(packages, listed, temporary)
+    packages.touch()  # for make: what is there is of today
     return len(list(folder.glob("*.jar")))
-
-
-def _write(file: Path, text: str, temporary: str) -> None:
-    written = Path(temporary) / file.name
-    written.write_text(text)
-    written.replace(file)
 
 
 def _run(step: str, *arguments: str, environment: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, JobSpec, JobStatus
 from airflow_hive_to_delta.engines.package import package_zip
+from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, describe_failure, warn_of_failure
 from airflow_hive_to_delta.job.actions import ACTIONS
 from airflow_hive_to_delta.job.table_results import job_folder_name
 from airflow_hive_to_delta.links import SparkJobLink
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 _UNSEEN = {"error": "The end of the job was not seen, for the task was interrupted", "retryable": True}
 _KILLED = "The task was killed, and its job was ended with it"
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
-#: Airflow kills a task 5 s after it has asked it to end.
-_CANCEL_SECONDS = 4.0
-#: After so many seconds without a line of the job's log the task says how far the job is.
-_SILENT_SECONDS = 30.0
 #: The longest that a killed task goes on waiting for the next poll.
 _NAP_SECONDS = 0.5
 
@@ -232,7 +229,7 @@ class JobRunner:
             if found is None:
                 raise
             self._log.warning(
-                "The answer of the engine was lost, but it has the job %s: %s", found.id, _describe(error)
+                "The answer of the engine was lost, but it has the job %s: %s", found.id, describe_failure(error)
             )
             ref = found
         self._log.info("Started %s as job %s on %s", spec.name, ref.id, type(self._engine).__name__)
@@ -246,7 +243,7 @@ class JobRunner:
         try:
             return self._engine.find(token)
         except Exception as error:
-            self._log.warning("The engine cannot be asked whether it has the job: %s", _describe(error))
+            self._log.warning("The engine cannot be asked whether it has the job: %s", describe_failure(error))
             return None
 
     def _find(self, job: SubmittedJob) -> JobRef | None:
@@ -312,9 +309,9 @@ class JobRunner:
 
     def _cancel(self, ref: JobRef) -> None:
         try:
-            self._engine.cancel(ref, _CANCEL_SECONDS)
+            self._engine.cancel(ref, CANCEL_SECONDS)
         except Exception as error:
-            self._log.warning("The job %s could not be ended, and may still run: %s", ref.id, _describe(error))
+            self._log.warning("The job %s could not be ended, and may still run: %s", ref.id, describe_failure(error))
 
     def _push_link(self, ref: JobRef) -> None:
         """Show the link while the task runs. Airflow would compute it when the task has ended."""
@@ -340,28 +337,18 @@ class JobRunner:
         """
         if deferral is not None and deferral.error is not None:
             raise deferral.error
-        cursor = None if deferral is None else deferral.cursor
-        began = spoke = time.monotonic()
-        misses = 0
+        describe = partial(_describe_progress, request, documents)
+        watch = JobWatch(self._engine, self._log, describe, None if deferral is None else deferral.cursor)
         while not self.killed:
-            status = self._ask(partial(self._engine.status, ref, cursor))
-            cursor = status.cursor
-            for line in status.log:
-                self._log.info("%s", redact_credentials(line))
-            misses = misses + 1 if status.state == "not_found" else 0
-            # A platform may be late to know a job; the trigger has waited for that.
-            if status.has_ended and (deferral is not None or not 0 < misses <= self._engine.poll_errors):
+            status = self._ask(partial(self._engine.status, ref, watch.cursor))
+            has_ended = watch.see(status)
+            if has_ended or (deferral is not None and status.has_ended):  # the trigger has waited for a late platform
                 return status
             if self._defer is not None:
-                trigger = SparkJobTrigger(list(self._engine.serialize()), ref.to_dict(), request.name, cursor)
+                trigger = SparkJobTrigger(list(self._engine.serialize()), ref.to_dict(), request.name, watch.cursor)
                 self._log.info("Waiting for the job %s without a worker", ref.id)
                 self._defer(trigger)
-            now = time.monotonic()
-            if status.log:
-                spoke = now
-            elif now - spoke >= _SILENT_SECONDS:
-                spoke = now
-                self._log.info("%s", _describe_progress(status, request, documents, now - began))
+            watch.break_silence(status)
             self._sleep()
         return None
 
@@ -375,8 +362,7 @@ class JobRunner:
                 failures += 1
                 if failures > self._engine.poll_errors or self.killed:
                     raise
-                most = self._engine.poll_errors
-                self._log.warning("No answer, %d of at most %d times in a row: %s", failures, most, _describe(error))
+                warn_of_failure(self._log, self._engine, failures, error)
             self._sleep()
 
     def _sleep(self) -> None:
@@ -435,7 +421,7 @@ def _why_no_result(status: JobStatus, documents: JobFolder) -> str:
     return "The job failed where it runs, and says no more: see its log there"
 
 
-def _describe_progress(status: JobStatus, request: JobRequest, documents: JobFolder, seconds: float) -> str:
+def _describe_progress(request: JobRequest, documents: JobFolder, status: JobStatus, seconds: float) -> str:
     said = f"{request.name} is {status.state}, for {seconds:.0f} s by now"
     count = len(request.arguments.get("tables") or ())
     if count < 2 or not ACTIONS[request.action].keeps_table_results:
@@ -443,11 +429,7 @@ def _describe_progress(status: JobStatus, request: JobRequest, documents: JobFol
     try:
         return f"{said}; {documents.count_results()} of {count} tables have ended"
     except Exception as error:  # of the storage; the line is worth less than the job
-        return f"{said} (its results could not be counted: {_describe(error)})"
-
-
-def _describe(error: Exception) -> str:
-    return redact_credentials(f"{type(error).__name__}: {error}")
+        return f"{said} (its results could not be counted: {describe_failure(error)})"
 
 
 def _without(secrets: Sequence[str], text: str) -> str:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from importlib import import_module
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_hive_to_delta.core.redaction import redact_credentials
-from airflow_hive_to_delta.engines import Engine, JobRef
-
-#: After so many seconds without a line of the job's log the trigger says how far the job is.
-_SILENT_SECONDS = 30.0
-#: The triggerer waits a few seconds for a trigger whose task a person ends.
-_CANCEL_SECONDS = 4.0
+from airflow_hive_to_delta.engines import Engine, JobRef, JobStatus
+from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, warn_of_failure
 
 
 class SparkJobTrigger(BaseTrigger):
@@ -44,37 +38,31 @@ class SparkJobTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         engine, ref = self._make_engine(), JobRef.from_dict(self.ref)
-        cursor, failures, misses = self.cursor, 0, 0
-        began = spoke = time.monotonic()
+        watch = JobWatch(engine, self.log, self._describe, self.cursor)
+        failures = 0
         while True:
             try:
-                status = await engine.astatus(ref, cursor)
+                status = await engine.astatus(ref, watch.cursor)
             except Exception as error:
                 failures += 1
-                text = redact_credentials(f"{type(error).__name__}: {error}")
-                self.log.warning("No answer, %d of at most %d times in a row: %s", failures, engine.poll_errors, text)
+                warn_of_failure(self.log, engine, failures, error)
                 if failures > engine.poll_errors:
                     break  # the task asks again, and fails if there is still no answer
             else:
-                failures, cursor = 0, status.cursor
-                for line in status.log:
-                    self.log.info("%s", redact_credentials(line))
-                misses = misses + 1 if status.state == "not_found" else 0
-                if status.has_ended and not 0 < misses <= engine.poll_errors:  # a platform may be late to know it
+                failures = 0
+                if watch.see(status):
                     break
-                now = time.monotonic()
-                if status.log:
-                    spoke = now
-                elif now - spoke >= _SILENT_SECONDS:
-                    spoke = now
-                    self.log.info("%s is %s, for %.0f s by now", self.name, status.state, now - began)
+                watch.break_silence(status)
             await asyncio.sleep(engine.poll_seconds)
-        yield TriggerEvent({"cursor": cursor})  # type: ignore[no-untyped-call]
+        yield TriggerEvent({"cursor": watch.cursor})  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """End the job of a task that a person has marked or cleared while it was deferred (Airflow 3.3 and later)."""
         self.log.info("The task is being ended: ending its job %s", self.ref["id"])
-        await asyncio.to_thread(self._make_engine().cancel, JobRef.from_dict(self.ref), _CANCEL_SECONDS)
+        await asyncio.to_thread(self._make_engine().cancel, JobRef.from_dict(self.ref), CANCEL_SECONDS)
+
+    def _describe(self, status: JobStatus, seconds: float) -> str:
+        return f"{self.name} is {status.state}, for {seconds:.0f} s by now"
 
     def _make_engine(self) -> Engine:
         path, arguments = self.engine

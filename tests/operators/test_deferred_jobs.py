@@ -11,9 +11,8 @@ import pytest
 
 from airflow_hive_to_delta import CatalogDiscoverOperator, LocalSpark
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.engines import JobRef, JobRequest
+from airflow_hive_to_delta.engines import JobRef, JobRequest, watch
 from airflow_hive_to_delta.job.manifests import FileList
-from airflow_hive_to_delta.triggers import spark_job
 from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 from tests.support.airflow_runs import SharedSession, dag_source
 from tests.support.detached import Detached, EndsForTriggers, make_platform
@@ -115,7 +114,7 @@ def fire(trigger: SparkJobTrigger) -> object:
 
 
 def test_a_trigger_bears_a_few_failed_polls_and_tells_of_the_job(trigger, platform, monkeypatch, capfd) -> None:
-    monkeypatch.setattr(spark_job, "_SILENT_SECONDS", 0)
+    monkeypatch.setattr(watch, "SILENT_SECONDS", 0)
     (platform / "fail").write_text("2")
     (platform / "hold").write_text("3")  # the two that fail, and one more
     assert fire(trigger) == {"cursor": None}

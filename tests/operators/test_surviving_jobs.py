@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.engines import JobStatus
+from airflow_hive_to_delta.engines import JobStatus, watch
 from airflow_hive_to_delta.engines.package import package_zip
 from airflow_hive_to_delta.job.documents import begun_name, result_name
 from airflow_hive_to_delta.job.request import JobRequest
@@ -135,7 +135,7 @@ def test_a_killed_task_ends_its_job(run_dag, platform) -> None:
 
 
 def test_a_timeout_ends_the_job_which_is_told_of_until_then(run_dag, platform, monkeypatch) -> None:
-    monkeypatch.setattr(job_runner, "_SILENT_SECONDS", 0)
+    monkeypatch.setattr(watch, "SILENT_SECONDS", 0)
     more = "retries=0, execution_timeout=timedelta(seconds=2)"
     run = run_dag(task(platform, more, engine="NeverEnds", classes=NEVER_ENDS))
     assert run.state == "failed"
@@ -195,7 +195,7 @@ def test_a_silent_job_of_several_tables_is_told_of_with_those_that_have_ended(ai
     folder.write_request(request)
     for name in (begun_name("a"), begun_name("b"), result_name("a")):
         (tmp_path / "job" / name).write_text("{}")
-    said = job_runner._describe_progress(JobStatus("running"), request, folder, 31.4)
+    said = job_runner._describe_progress(request, folder, JobStatus("running"), 31.4)
     assert said == "Vacuum a, b, c is running, for 31 s by now; 1 of 3 tables have ended"
     assert folder.read_result() is None
     assert folder.read_request() == request

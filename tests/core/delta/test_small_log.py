@@ -65,7 +65,7 @@ LOGS: dict[str, list[list[dict[str, Any]]]] = {
         [add("s3a://b/x%20y"), add("s3://b/z"), add("file:/d/e"), add("file:///d/f"), add("/d/g"), add("hdfs:/h/i")],
         [remove("s3://b/x%20y"), remove("file:///d/e"), remove("/d/g")],
     ],
-    "one file in two spellings": [[add("a+b"), add("a%2Bb"), add("/root/a")], [remove("a+b")]],
+    "one file in two spellings": [[add("a+b"), add("a%2Bb"), add("/d/a")], [remove("a+b")]],
     "applications, tags and what nobody knows": [
         [{"txn": {"appId": "x", "version": 1}}, add("a", tags={"t": "1", "u": None}, ofTomorrow={"x": [1]})],
         [{"txn": {"appId": "x", "version": 2, "lastUpdated": 5}}, {"domainMetadata": {"domain": "d"}}, {"cdc": {}}],

@@ -1,0 +1,63 @@
+"""Watching a job until it has ended: for a task that polls, and for a trigger."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from airflow_hive_to_delta.core.redaction import redact_credentials
+from airflow_hive_to_delta.engines.engine import Engine, JobStatus
+
+#: The longest that cancelling a job may take: Airflow kills a task 5 s after it has asked it to end.
+CANCEL_SECONDS = 4.0
+#: After so many seconds without a line of the job's log there is one that says how far the job is.
+SILENT_SECONDS = 30.0
+
+
+class JobWatch:
+    """Writes the log of one job into another log, and decides when the job has ended.
+
+    :param engine: where the job runs.
+    :param log: the logger to write to.
+    :param describe: the line for a silent job, made of its status and the seconds since the watch began.
+    :param cursor: where the job's log goes on.
+    """
+
+    def __init__(
+        self, engine: Engine, log: Any, describe: Callable[[JobStatus, float], str], cursor: str | None = None
+    ) -> None:
+        self._engine = engine
+        self._log = log
+        self._describe = describe
+        self.cursor = cursor
+        self._began = self._spoke = time.monotonic()
+        self._misses = 0
+
+    def see(self, status: JobStatus) -> bool:
+        """Take note of a status. Returns whether the job has ended: a platform may be late to know it."""
+        self.cursor = status.cursor
+        for line in status.log:
+            self._log.info("%s", redact_credentials(line))
+        self._misses = self._misses + 1 if status.state == "not_found" else 0
+        return status.has_ended and not 0 < self._misses <= self._engine.poll_errors
+
+    def break_silence(self, status: JobStatus) -> None:
+        """Say how far the job is, if its log has said nothing for long."""
+        now = time.monotonic()
+        if status.log:
+            self._spoke = now
+        elif now - self._spoke >= SILENT_SECONDS:
+            self._spoke = now
+            self._log.info("%s", self._describe(status, now - self._began))
+
+
+def warn_of_failure(log: Any, engine: Engine, failures: int, error: Exception) -> None:
+    """Say in a log that there was no answer, so many times in a row."""
+    text = describe_failure(error)
+    log.warning("No answer, %d of at most %d times in a row: %s", failures, engine.poll_errors, text)
+
+
+def describe_failure(error: Exception) -> str:
+    """An exception in one line, without credentials."""
+    return redact_credentials(f"{type(error).__name__}: {error}")
