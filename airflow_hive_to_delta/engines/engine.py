@@ -36,8 +36,16 @@ class JobSpec:
     token: str
     #: The address of a zip of this package, for Python to import it from; None: the engine ships none.
     package_uri: str | None = None
+    #: The address of a Python script that runs the job from that zip, with the arguments above, for platforms that are
+    #: given a file to run; None with ``package_uri``.
+    main_uri: str | None = None
     #: After so many seconds the job is to be ended, even when nobody asks for it any more; None: never.
     timeout: float | None = None
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments of the job's program."""
+        return [self.request_uri, "--results", self.results_uri]
 
     def __post_init__(self) -> None:
         if not _TOKEN.fullmatch(self.token):
@@ -107,8 +115,8 @@ class Engine(Protocol):
     runs_on_this_machine: bool = False
     #: Whether a job goes on when the process that submitted it ends: a later try of the task then finds it again.
     survives_worker: bool = False
-    #: Whether jobs import this package from a zip, which is uploaded to the staging root for them: it is not installed
-    #: where they run.
+    #: Whether jobs import this package from a zip, which is uploaded to the staging root for them, with a script that
+    #: runs it: the package is not installed where they run.
     ships_package: bool = False
     #: The schemes of addresses at which jobs can read their request and write their results.
     schemes: Collection[str] = frozenset({"s3", "s3a"})

@@ -85,7 +85,7 @@ class LocalSpark(Engine):
         session = {"master": f"local[{self.cores or '*'}]", "memory": self.memory, "conf": conf}
         # Apart from the request, which others can read: settings may be secret, and the folder is of this user alone.
         (folder / "session.json").write_text(json.dumps(session))
-        command = [sys.executable, "-m", "airflow_hive_to_delta.job", spec.request_uri, "--results", spec.results_uri]
+        command = [sys.executable, "-m", "airflow_hive_to_delta.job", *spec.arguments]
         command += ["--session", str(folder / "session.json"), "--ends-with-input"]
         spark_output, for_spark = os.pipe()
         try:

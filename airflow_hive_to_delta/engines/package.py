@@ -1,4 +1,4 @@
-"""This package as one zip, which Python imports from: for clusters on which it is not installed."""
+"""This package as one zip, which Python imports from, and a script that runs it: for clusters without the package."""
 
 from __future__ import annotations
 
@@ -14,21 +14,35 @@ from importlib.resources.abc import Traversable
 _PACKAGE = "airflow_hive_to_delta"
 #: The parts that a job needs. They import nothing of the others.
 _PARTS = ("core", "job")
+#: A platform that runs the script inside a program of its own takes any exit, even with 0, for a failure.
+_MAIN = b"""\
+import sys
+
+from airflow_hive_to_delta.job.run import main
+
+if code := main():
+    sys.exit(code)
+"""
 #: The oldest that a zip can hold: the content alone is to make a difference.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
-class PackageZip:
-    """A zip of the core and the job."""
+class PackageFile:
+    """A file that jobs need where this package is not installed."""
 
-    #: Of the file; it holds a hash of the content.
+    #: It holds a hash of the content.
     name: str
     content: bytes = field(repr=False)
 
 
+def main_script() -> PackageFile:
+    """The script that runs a job of the zip, with the arguments of the job. It imports the package when it runs."""
+    return PackageFile(f"run_job-{hashlib.blake2b(_MAIN, digest_size=16).hexdigest()}.py", _MAIN)
+
+
 @cache
-def package_zip() -> PackageZip:
+def package_zip() -> PackageFile:
     """The core and the job of this package, as one zip. Equal sources make an equal name on every machine."""
     root = files(_PACKAGE)
     modules = {f"{_PACKAGE}/__init__.py": (root / "__init__.py").read_bytes()}
@@ -43,7 +57,7 @@ def package_zip() -> PackageZip:
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
-    return PackageZip(f"{_PACKAGE}-{digest.hexdigest()}.zip", written.getvalue())
+    return PackageFile(f"{_PACKAGE}-{digest.hexdigest()}.zip", written.getvalue())
 
 
 def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:

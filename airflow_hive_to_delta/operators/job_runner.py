@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import TaskDeferralTimeout, TaskDeferred
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, JobSpec, JobStatus
-from airflow_hive_to_delta.engines.package import package_zip
+from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, describe_failure, warn_of_failure
 from airflow_hive_to_delta.job.actions import ACTIONS
 from airflow_hive_to_delta.job.table_results import job_folder_name
@@ -125,8 +125,9 @@ class JobRunner:
             job_environment(aws_conn_id, region_name, on_this_machine=here) as environment,
         ):
             documents.write_request(request)
+            package_uri, main_uri = self._ship_package()
             spec = JobSpec(
-                request.name, documents.request_uri, documents.uri, token, self._ship_package(), self._timeout
+                request.name, documents.request_uri, documents.uri, token, package_uri, main_uri, self._timeout
             )
             job = SubmittedJob(generation(self._context), instance.try_number, name, token)
             try:
@@ -208,12 +209,16 @@ class JobRunner:
             self._log.info("The task is being killed: ending its job %s", self._ref.id)
             self._cancel(self._ref)
 
-    def _ship_package(self) -> str | None:
-        """The address of the package's zip, which is uploaded unless it is there; None: the engine needs none."""
+    def _ship_package(self) -> tuple[str, str] | tuple[None, None]:
+        """The addresses of the package's zip and of its script, which are uploaded unless they are there.
+
+        None where the engine needs none.
+        """
         if not self._engine.ships_package or self._folder is None:
-            return None
-        package = package_zip()
-        return plain_uri(self._folder.put_shared("packages", package.name, package.content))
+            return None, None
+        shared = partial(self._folder.put_shared, "packages")
+        package, main = (shared(file.name, file.content) for file in (package_zip(), main_script()))
+        return plain_uri(package), plain_uri(main)
 
     def _submit(self, spec: JobSpec, job: SubmittedJob, environment: Mapping[str, str]) -> JobRef:
         if self._store is not None:

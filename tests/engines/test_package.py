@@ -46,7 +46,7 @@ def test_the_zip_has_the_core_and_the_job_and_its_name_is_that_of_its_content() 
     assert {name.split("/")[1] for name in names} == {"__init__.py", "core", "job"}
     assert {"airflow_hive_to_delta/job/__main__.py", "airflow_hive_to_delta/core/lifecycle/convert.py"} <= set(names)
     assert len(names) == len(set(names))
-    assert repr(package) == f"PackageZip(name={package.name!r})"
+    assert repr(package) == f"PackageFile(name={package.name!r})"
 
 
 @pytest.mark.slow

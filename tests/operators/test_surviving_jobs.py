@@ -13,7 +13,7 @@ import pytest
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import JobStatus, watch
-from airflow_hive_to_delta.engines.package import package_zip
+from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.documents import begun_name, result_name
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import EarlierTries
@@ -217,6 +217,7 @@ class Ships(SharedSession):
 
     def submit(self, spec, environment):
         assert spec.package_uri.startswith("s3://{lake.bucket}/staging/packages/")
+        assert spec.main_uri.startswith("s3://{lake.bucket}/staging/packages/run_job-")
         return super().submit(spec, environment)
 
 for number in range(2):
@@ -227,7 +228,8 @@ for number in range(2):
 """
     run = run_dag(dag_source(body))
     assert run.state == "success"
-    package = package_zip()
-    assert written == [package.name]
-    uploaded = lake.s3.get_object(Bucket=lake.bucket, Key=f"staging/packages/{package.name}")["Body"].read()
-    assert uploaded == package.content
+    shipped = [package_zip(), main_script()]
+    assert written == [file.name for file in shipped]
+    for file in shipped:
+        uploaded = lake.s3.get_object(Bucket=lake.bucket, Key=f"staging/packages/{file.name}")["Body"].read()
+        assert uploaded == file.content

@@ -1,0 +1,147 @@
+"""One suite over every engine whose jobs go on without the worker, through the tasks that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.support.airflow_runs import dag_source
+from tests.support.platforms import Platform
+
+#: The stand-ins, as module and class.
+PLATFORMS: dict[str, str] = {}
+
+
+@pytest.fixture(params=sorted(PLATFORMS))
+def platform(request: pytest.FixtureRequest, tmp_path: Path, bucket: str) -> Iterator[Platform]:
+    module, _, name = PLATFORMS[request.param].rpartition(".")
+    (folder := tmp_path / "platform").mkdir()
+    made: Platform = getattr(import_module(module), name)(folder, staging=f"s3://{bucket}/staging")
+    yield made
+    left = [job.id for job in made.jobs if job.state == "running"]
+    made.close()
+    assert left == [], "no test leaves a job behind"
+
+
+def discover(platform: Platform, more: str = "retries=1", *, imports: str = "") -> str:
+    """A DAG with one task, whose job runs on the platform."""
+    body = f"""
+CatalogDiscoverOperator(
+    task_id="discover", allow="a.b.*", engine={platform.engine}, staging={platform.staging!r}, aws_conn_id=None,
+    retry_delay=timedelta(0), {more}
+)
+"""
+    return dag_source(body, imports=platform.imports + imports)
+
+
+def test_success(run_dag, platform) -> None:
+    run = run_dag(discover(platform))
+    assert (run.state, run.tries) == ("success", {"discover": 1})
+    (job,) = platform.jobs
+    assert len(job.token) <= 64
+    assert job.arguments[0].startswith(platform.staging)
+    assert run.xcom("discover") == []
+    assert run.xcom("discover", "_link_SparkJobLink").startswith("http")
+
+
+def test_a_permanent_failure_is_not_tried_again(run_dag, platform) -> None:
+    platform.answer({"error": "allow matches nothing", "retryable": False})
+    run = run_dag(discover(platform, "retries=3"))
+    assert (run.state, run.tries) == ("failed", {"discover": 1})
+    assert "allow matches nothing" in run.log
+
+
+def test_a_retry_after_a_transient_failure_and_a_cleared_task_start_new_jobs(run_dag, clear_and_run, platform) -> None:
+    platform.answer({"error": "Throttled", "retryable": True}, 0)
+    run = run_dag(discover(platform))
+    assert (run.state, run.tries) == ("success", {"discover": 2})
+    assert "Throttled" in run.log
+    assert clear_and_run(run).state == "success"
+    tokens = [job.token for job in platform.jobs]
+    assert len(set(tokens)) == len(tokens) == 3
+
+
+def test_a_few_failed_polls_are_nothing(run_dag, platform) -> None:
+    platform.failures = [429, 503, None]
+    run = run_dag(discover(platform, "retries=0"))
+    assert run.state == "success"
+    assert len(platform.jobs) == 1
+
+
+def test_a_later_try_finds_the_running_job_again(run_dag, platform) -> None:
+    """As after a worker that ended: the platform did not answer until the task failed."""
+    platform.failures = [503] * 100
+    body = discover(platform, "retries=1, pre_execute=lambda _: answers_again()")
+    first = f"""
+import gc
+tries = []
+def answers_again():
+    tries.append(1)
+    if len(tries) == 2:
+        from tests.support.platforms import Platform
+        (platform,) = [each for each in gc.get_objects() if isinstance(each, Platform) and each.failures]
+        platform.failures.clear()
+"""
+    run = run_dag(body.replace("with DAG(", first + "\nwith DAG("))
+    assert (run.state, run.tries) == ("success", {"discover": 2})
+    assert len(platform.jobs) == 1
+    assert "of try 1 again" in run.log
+
+
+@pytest.mark.parametrize("failure", [None, 500])
+def test_a_lost_answer_to_submit_starts_no_second_job(run_dag, platform, failure) -> None:
+    platform.submit_failures = [failure]
+    run = run_dag(discover(platform))
+    assert run.state == "success"
+    assert len(platform.jobs) == 1
+
+
+def test_a_lost_result_is_told_and_tried_again(run_dag, platform) -> None:
+    platform.answer(None, 0)
+    run = run_dag(discover(platform))
+    assert (run.state, run.tries) == ("success", {"discover": 2})
+    assert "there is no result at" in run.log
+
+
+def test_a_job_that_was_cancelled_on_its_platform_is_tried_again(run_dag, platform) -> None:
+    platform.held = None
+    kept = platform.ask
+
+    def cancels_the_first(job):
+        if job is platform.jobs[0]:
+            platform.cancel_from_outside(0)
+        platform.held = 0
+        return kept(job)
+
+    platform.ask = cancels_the_first
+    run = run_dag(discover(platform))
+    assert (run.state, run.tries) == ("success", {"discover": 2})
+    assert "cancelled" in run.log.lower()
+
+
+def test_a_killed_task_ends_its_job(run_dag, platform) -> None:
+    platform.held = None
+    kill = "import os, signal, threading\n"
+    more = "retries=0, pre_execute=lambda _: threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM)).start()"
+    run = run_dag(discover(platform, more, imports=kill))
+    assert run.state == "failed"
+    assert "The task was killed, and its job was ended with it" in run.log
+    assert [job.state for job in platform.jobs] == ["cancelled"]
+
+
+def test_a_timeout_ends_the_job(run_dag, platform) -> None:
+    platform.held = None
+    run = run_dag(discover(platform, "retries=0, execution_timeout=timedelta(seconds=3)"))
+    assert run.state == "failed"
+    assert [job.state for job in platform.jobs] == ["cancelled"]
+
+
+def test_a_deferred_task_takes_up_its_job_when_that_has_ended(run_dag, platform) -> None:
+    platform.held = 2  # more than the task asks before it is deferred
+    run = run_dag(discover(platform, "deferrable=True"))
+    assert (run.state, run.tries) == ("success", {"discover": 1})
+    assert len(platform.jobs) == 1
+    assert "without a worker" in run.log
