@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta.core.delta import local_frames, small_log
+from airflow_hive_to_delta.core.parquet import describe
 from tests.support.spark_versions import IS_SPARK_4
 
 #: Set in the environment of ``make soak``: Spark does everything, as it does with large tables.
@@ -19,7 +20,7 @@ ALL_ON_SPARK = "HIVE_TO_DELTA_ALL_ON_SPARK"
 
 def leave_nothing_to_the_driver() -> None:
     """Have Spark do all in this process from now on."""
-    small_log.MOST_BYTES = local_frames.MOST_ROWS = -1
+    small_log.MOST_BYTES = local_frames.MOST_ROWS = describe.FEW_FILES = -1
 
 
 @contextmanager
@@ -51,4 +52,12 @@ def no_small_frames() -> Iterator[None]:
     """Collect no rows of a DataFrame, as if it had many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_frames, "MOST_ROWS", -1)
+        yield
+
+
+@contextmanager
+def described_on_executors() -> Iterator[None]:
+    """Have the executors read all footers, as those of many files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(describe, "FEW_FILES", -1)
         yield

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.delta.actions import action_line
 from airflow_hive_to_delta.core.errors import StaleFileListError, TransientError
-from airflow_hive_to_delta.core.parquet.add_actions import BLOCKS_SCHEMA, AddWriter
+from airflow_hive_to_delta.core.parquet.add_actions import BLOCKS_SCHEMA, DESCRIBED_ARROW_SCHEMA, AddWriter
 from airflow_hive_to_delta.core.parquet.statistics import indexed_leaves
 from airflow_hive_to_delta.core.spark.errors import spark_call
 
@@ -42,7 +42,9 @@ def write_adds(
     *,
     doing: str = "Collecting the add actions",
 ) -> int | None:
-    """Stream the add actions, made on the executors, into the entry. Returns the rows, None if not all are known.
+    """Stream the add actions into the entry. Returns the rows, None if not all are known.
+
+    They are made where the files were described: on the executors, those of a few files by the driver.
 
     :param configuration: the table's properties, which say of what columns there are statistics (rule 32).
     :param doing: what is being done, for the message of an error of Spark.
@@ -56,19 +58,22 @@ def write_adds(
         leaves = indexed_leaves(schema.schema, list(partition_columns), configuration)
         files, layouts = described.with_statistics(spark, schema, leaves, options)
         writer = AddWriter(leaves, layouts)
-        if described.file_count <= _LINES_AT_ONCE:
-            blocks: Iterable[Row] = files.mapInArrow(writer, BLOCKS_SCHEMA).collect()
+        if described.rows is not None:
+            batch = pa.RecordBatch.from_pylist(described.rows, schema=DESCRIBED_ARROW_SCHEMA)
+            blocks: Iterable[Mapping[str, Any]] = (row for made in writer(iter([batch])) for row in made.to_pylist())
+        elif described.file_count <= _LINES_AT_ONCE:
+            blocks = _as_dicts(files.mapInArrow(writer, BLOCKS_SCHEMA).collect())
         else:
             parts = files.coalesce(-(-described.file_count // _LINES_AT_ONCE))
-            blocks = parts.mapInArrow(writer, BLOCKS_SCHEMA).toLocalIterator(prefetchPartitions=True)
+            blocks = _as_dicts(parts.mapInArrow(writer, BLOCKS_SCHEMA).toLocalIterator(prefetchPartitions=True))
         rows: int | None = 0
         hashes = array("q")
         for block in blocks:
-            if block.error is not None:
-                raise StaleFileListError(block.error)
-            entry.write(block.lines.encode() + b"\n")
-            rows = None if rows is None or block.rows is None else rows + block.rows
-            hashes.frombytes(block.hashes)
+            if block["error"] is not None:
+                raise StaleFileListError(block["error"])
+            entry.write(block["lines"].encode() + b"\n")
+            rows = None if rows is None or block["rows"] is None else rows + block["rows"]
+            hashes.frombytes(block["hashes"])
         if len(pa.array(hashes).unique()) != len(hashes):
             described.refuse_duplicates()
         if len(hashes) != described.file_count:
@@ -77,3 +82,7 @@ def write_adds(
                 "meanwhile"
             )
     return rows
+
+
+def _as_dicts(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
+    return (row.asDict() for row in rows)

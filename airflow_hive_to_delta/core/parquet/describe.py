@@ -1,27 +1,33 @@
-"""Describing the data files of a table on the executors: their columns, rows and statistics.
+"""Describing the data files of a table: their columns, rows and statistics.
 
 They are read from the Parquet footers (:mod:`footers`), or by Spark's own reader (:mod:`scan`) where Python workers
-cannot reach the storage.
+cannot reach the storage. The executors read them; the footers of a few files the driver itself, which has read them
+before a job of Spark has begun.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.catalogs.nested_tables import check_no_delta_table_within
+from airflow_hive_to_delta.core.delta.local_frames import arrow_table, local_frame
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError
+from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.parquet import scan
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, check_folder_keys, error_row
 from airflow_hive_to_delta.core.parquet.footers import FooterReader
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema
 from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.spark.session import has_driver
+from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +42,8 @@ STATS_BATCH_SIZE = "spark.databricks.delta.import.batchSize.statsCollection"
 SCHEMA_BATCH_SIZE = "spark.databricks.delta.import.batchSize.schemaInference"
 _FILES_PER_TASK = 2_500
 _FILES_PER_SCAN = 10_000
+#: The most files whose footers the driver reads.
+FEW_FILES = 500
 
 _TOTALS_SCHEMA = (
     "files bigint, bytes bigint, absolute bigint, layout string, file_schema string, evidence string, "
@@ -60,6 +68,8 @@ class DescribedFiles:
     layouts: dict[str, str]
     #: Whether the files were described by Spark's own reader instead of from their footers.
     scanned: bool
+    #: The rows of the frame, where the driver has described the files.
+    rows: list[dict[str, Any]] | None = None
 
     @classmethod
     def none(cls, frame: DataFrame) -> DescribedFiles:
@@ -67,7 +77,7 @@ class DescribedFiles:
 
         :param frame: a DataFrame that is known to be empty.
         """
-        return cls(frame, 0, 0, 0, None, {}, scanned=False)
+        return cls(frame, 0, 0, 0, None, {}, scanned=False, rows=[])
 
     def with_statistics(
         self, spark: SparkSession, schema: TableSchema, leaves: Sequence[TableLeaf], options: ConversionOptions
@@ -109,7 +119,11 @@ def describe_files(
     :raises UnsupportedTableError: another Delta table lies inside the table.
     """
     scanned = options.stats == "scan"
-    with persisted(files) as listed:
+    with nullcontext(files) if files.isLocal() else persisted(files) as listed:
+        few = None if scanned else _collect_few(spark, listed, root)
+        if few is not None:
+            yield _describe_few(spark, few, root, partition_types, options)
+            return
         batch_size = (
             _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
             if options.stats == "none"
@@ -123,7 +137,8 @@ def describe_files(
         rows = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
         with persisted(rows) as frame:
             with spark_call(f"Describing the files of {root}"):
-                described = _totalled(frame, scanned=scanned)
+                totals = _total_by_layout(frame).mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA).collect()
+            described = _described(frame, (row.asDict() for row in totals), scanned=scanned)
             if scanned and described.file_count:
                 size = _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_SCAN)
                 described.evidence = scan.merged_evidence(spark, frame, size)
@@ -141,19 +156,29 @@ class EvidenceMerger:
         evidence: Evidence | None = None
         for batch in batches:
             rows = batch.to_pylist()
-            for row in rows:
-                if row["file_schema"] is None:
-                    continue
-                try:
-                    mine = Evidence.of_file(json.loads(row["file_schema"]), row["path"])
-                except SchemaError as error:
-                    row |= {"errors": row["files"], **error_row(error)}
-                    continue
-                evidence = mine if evidence is None else evidence.merge(mine)
+            evidence = _merge_evidence(rows, evidence)
             yield pa.RecordBatch.from_pylist(rows, schema=_TOTALS_ARROW_SCHEMA)
         if evidence is not None:
             last = {"files": 0, "bytes": 0, "absolute": 0, "errors": 0, "evidence": evidence.to_json()}
             yield pa.RecordBatch.from_pylist([last], schema=_TOTALS_ARROW_SCHEMA)
+
+
+def _merge_evidence(layouts: Sequence[dict[str, Any]], evidence: Evidence | None = None) -> Evidence | None:
+    """Merge the evidence of files of several layouts. A layout that a table cannot have gets the error in its row.
+
+    :param layouts: a row for each, with ``file_schema`` and the ``path`` of a file.
+    :param evidence: of other files.
+    """
+    for row in layouts:
+        if row["file_schema"] is None:
+            continue
+        try:
+            mine = Evidence.of_file(json.loads(row["file_schema"]), row["path"])
+        except SchemaError as error:
+            row |= {"errors": row["files"], **error_row(error)}
+            continue
+        evidence = mine if evidence is None else evidence.merge(mine)
+    return evidence
 
 
 def _files_by_folder(files: DataFrame) -> dict[str, int]:
@@ -164,8 +189,39 @@ def _files_by_folder(files: DataFrame) -> dict[str, int]:
     return {row.folder: row["count"] for row in counted.collect()}
 
 
-def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
-    """Count the files, raise the first error, and merge the evidence of their columns, in one pass over them."""
+def _collect_few(spark: SparkSession, files: DataFrame, root: Location) -> list[dict[str, Any]] | None:
+    """The files, if there are few, and the driver reaches the storage; else None."""
+    if not has_driver(spark) or root.scheme not in {"file", *S3_SCHEMES}:
+        return None
+    with spark_call(f"Counting the files of {root}"):
+        rows = files.limit(FEW_FILES + 1).collect()
+    return [row.asDict() for row in rows] if len(rows) <= FEW_FILES else None
+
+
+def _describe_few(
+    spark: SparkSession,
+    files: list[dict[str, Any]],
+    root: Location,
+    partition_types: dict[str, str],
+    options: ConversionOptions,
+) -> DescribedFiles:
+    """What :func:`describe_files` gives, by the driver alone.
+
+    :param files: rows of FILES_SCHEMA.
+    """
+    folders = Counter(file["path"].rpartition("/")[0] for file in files)
+    check_no_delta_table_within(root, folders, spark, options)
+    batches = arrow_table(files, FILES_SCHEMA).to_batches()
+    reader = FooterReader(str(root), partition_types, options)
+    rows = [row for batch in reader(iter(batches)) for row in batch.to_pylist()]
+    totals = _total_rows_by_layout(rows)
+    evidence = _merge_evidence(totals)
+    described = _described(local_frame(spark, rows, DESCRIBED_SCHEMA), totals, scanned=False)
+    return replace(described, evidence=evidence, rows=rows)
+
+
+def _total_by_layout(frame: DataFrame) -> DataFrame:
+    """Count the files of each layout, those of no layout too, with the first error among them."""
     from pyspark.sql import functions as F  # noqa: N812
 
     error = F.struct("retryable", "path", "error", "error_kind")
@@ -179,21 +235,52 @@ def _totalled(frame: DataFrame, *, scanned: bool) -> DescribedFiles:
         # False sorts first: an error that a retry cannot help is reported rather than one that it may.
         F.min(F.when(F.col("error").isNotNull(), error)).alias("first"),
     )
-    totals = groups.select(*groups.columns[:-1], "first.error", "first.error_kind", "first.retryable")
-    merged = totals.mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA)
+    return groups.select(*groups.columns[:-1], "first.error", "first.error_kind", "first.retryable")
+
+
+def _total_rows_by_layout(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that :func:`_total_by_layout` gives for these."""
+    groups: dict[str | None, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["layout"], []).append(row)
+    totals = []
+    for layout, files in groups.items():
+        failed = [(file["retryable"], file["path"], file["error"], file) for file in files if file["error"] is not None]
+        first = min(failed, key=lambda each: each[:3])[3] if failed else {}
+        totals.append(
+            {
+                "layout": layout,
+                "file_schema": next((file["file_schema"] for file in files if file["file_schema"] is not None), None),
+                "files": len(files),
+                "bytes": sum(file["size"] for file in files),
+                "absolute": sum("://" in (file["add_path"] or "") for file in files),
+                "path": min(file["path"] for file in files),
+                "errors": len(failed),
+                **{name: first.get(name) for name in ("error", "error_kind", "retryable")},
+            }
+        )
+    return totals
+
+
+def _described(frame: DataFrame, totals: Iterable[Mapping[str, Any]], *, scanned: bool) -> DescribedFiles:
+    """Add up the totals of all layouts.
+
+    :param totals: rows of _TOTALS_SCHEMA.
+    :raises HiveToDeltaError: the first error among them.
+    """
     layouts: dict[str, str] = {}
     evidence: Evidence | None = None
     files = size = absolute = errors = 0
     failures = []
-    for row in merged.collect():
-        files, size, absolute = files + row.files, size + row.bytes, absolute + (row.absolute or 0)
-        errors += row.errors
-        if row.file_schema is not None:
-            layouts[row.layout] = row.file_schema
-        if row.error is not None:
-            failures.append((row.retryable, row.error, row.error_kind))
-        if row.evidence is not None:
-            mine = Evidence.from_json(row.evidence)
+    for row in totals:
+        files, size, absolute = files + row["files"], size + row["bytes"], absolute + (row["absolute"] or 0)
+        errors += row["errors"]
+        if row["file_schema"] is not None:
+            layouts[row["layout"]] = row["file_schema"]
+        if row["error"] is not None:
+            failures.append((row["retryable"], row["error"], row["error_kind"]))
+        if row.get("evidence") is not None:
+            mine = Evidence.from_json(row["evidence"])
             evidence = mine if evidence is None else evidence.merge(mine)
     if failures:
         _, first, kind = min(failures)

@@ -135,6 +135,11 @@ def _utf16(character: str) -> tuple[int, ...]:
     return tuple(int.from_bytes(encoded[i : i + 2]) for i in range(0, len(encoded), 2))
 
 
+def has_driver(spark: SparkSession) -> bool:
+    """Whether this process is the driver of the session. A client of Spark Connect is not, and may reach no storage."""
+    return hasattr(spark, "_jsparkSession")
+
+
 def streaming_query_id(spark: SparkSession) -> str | None:
     """The id of the streaming query whose batch this thread writes. It is kept in the query's checkpoint.
 

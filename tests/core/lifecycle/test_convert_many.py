@@ -37,6 +37,7 @@ from airflow_hive_to_delta.core.parquet.describe import SCHEMA_BATCH_SIZE, STATS
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
+from tests.support.small_tables import described_on_executors
 from tests.support.tables import files_of, snapshot, write_parquet
 
 ODD = "a/b c%d=e"
@@ -423,7 +424,8 @@ def five_files(spark: SparkSession, tmp_path: Path) -> DataFrame:
 
 
 def tasks(spark: SparkSession, files: DataFrame, root: Path, **options: object) -> int:
-    with describe_files(spark, files, parse_location(str(root)), {}, ConversionOptions(**options)) as described:
+    arguments = (spark, files, parse_location(str(root)), {}, ConversionOptions(**options))
+    with described_on_executors(), describe_files(*arguments) as described:
         assert described.file_count == 5
         return described.frame.rdd.getNumPartitions()
 
