@@ -51,6 +51,14 @@ def pytest_configure(config: pytest.Config) -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A DAG run takes seconds: those tests are slow, but for a few that are marked as quick."""
+    for item in items:
+        if "run_dag" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("quick"):
+            item.add_marker("slow")
+
+
 _ended = itertools.count(1)
 
 

@@ -26,6 +26,7 @@ from tests.support.migrations import LOSES, group, orders_and_people, read_text
 from tests.support.oracle import assert_same, delta_at
 
 
+@pytest.mark.quick
 def test_every_table_of_a_database_becomes_a_delta_table(lake, run_dag, spark) -> None:
     originals = orders_and_people(lake)
     lake.glue.create_table(

@@ -18,6 +18,8 @@ from airflow_hive_to_delta.job.run import run
 from airflow_hive_to_delta.job.table_results import earlier_tries
 from tests.support.lake import PARQUET
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def define(glue: Any) -> Callable[..., TableInfo]:

@@ -29,6 +29,8 @@ from tests.support.lake import Lake
 from tests.support.oracle import delta_at
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
 
+pytestmark = pytest.mark.slow
+
 # --- What the catalog knows -------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pyarrow as pa
@@ -424,7 +425,7 @@ def five_files(spark: SparkSession, tmp_path: Path) -> DataFrame:
 
 
 def tasks(spark: SparkSession, files: DataFrame, root: Path, **options: object) -> int:
-    arguments = (spark, files, parse_location(str(root)), {}, ConversionOptions(**options))
+    arguments: Any = (spark, files, parse_location(str(root)), {}, ConversionOptions(**options))
     with described_on_executors(), describe_files(*arguments) as described:
         assert described.file_count == 5
         return described.frame.rdd.getNumPartitions()

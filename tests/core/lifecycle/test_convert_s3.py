@@ -27,6 +27,8 @@ from tests.support.oracle import assert_same, delta_at
 from tests.support.s3_servers import answer_with, without_header
 from tests.support.spark_versions import needs_spark_4
 
+pytestmark = pytest.mark.slow
+
 ODD = "a/b c%d=e"
 ODD_FOLDER = "a%2Fb c%25d%3De"
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"

@@ -15,6 +15,8 @@ from airflow_hive_to_delta.core.lifecycle.records import Records
 from tests.support.hive_folder import Folder, original
 from tests.support.oracle import assert_same
 
+pytestmark = pytest.mark.slow
+
 #: As Delta's own writers leave them: with a ``txnId``, and without any ``commitInfo``.
 OTHER_ENTRIES = {
     "with a txnId": [{"commitInfo": {"timestamp": 1, "operation": "WRITE", "engineInfo": "Spark", "txnId": "other"}}],

@@ -39,6 +39,8 @@ from tests.support.oracle import assert_same, delta_at
 from tests.support.tables import convert_folder, write_parquet
 from tests.support.tables import snapshot as snapshot_of_folder
 
+pytestmark = pytest.mark.slow
+
 COLUMNS, KEYS = {"id": "bigint"}, {"p": "int"}
 
 

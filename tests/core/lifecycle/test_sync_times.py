@@ -19,6 +19,8 @@ from airflow_hive_to_delta.core.results import ConversionResult, SyncResult
 from tests.support.hive_folder import Folder, Given, Walk, original
 from tests.support.oracle import assert_same
 
+pytestmark = pytest.mark.slow
+
 MINUTES_10 = dt.timedelta(minutes=10)
 HOUR = dt.timedelta(hours=1)
 

@@ -43,6 +43,8 @@ from tests.support.oracle import delta_at
 from tests.support.s3_servers import answer_with
 from tests.support.tables import convert_folder, write_parquet
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3_600_000
 VECTOR = {"storageType": "i", "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", "sizeInBytes": 40,
           "cardinality": 6}  # fmt: skip

@@ -26,6 +26,8 @@ from tests.support.oracle import assert_same, delta_at
 from tests.support.session_settings import session_conf
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
 
+pytestmark = pytest.mark.slow
+
 SCAN = ConversionOptions(stats="scan")
 NAN, INFINITY = float("nan"), float("inf")
 

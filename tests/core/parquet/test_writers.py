@@ -22,6 +22,8 @@ from tests.support.footers import described, statistics
 from tests.support.oracle import assert_same, delta_at
 from tests.support.tables import convert_folder, write_parquet
 
+pytestmark = pytest.mark.slow
+
 ARROW_3 = "parquet-cpp version 1.5.1-SNAPSHOT"
 
 
