@@ -75,7 +75,7 @@ def test_a_later_try_finds_the_running_job_again(run_dag, platform) -> None:
     """As after a worker that ended: the platform did not answer until the task failed."""
     platform.failures = [503] * 100
     body = discover(platform, "retries=1, pre_execute=lambda _: answers_again()")
-    first = f"""
+    first = """
 import gc
 tries = []
 def answers_again():
