@@ -56,6 +56,8 @@ _NAMES = {
     "local_session": f"{_CORE}.spark.session",
     "Engine": f"{_PACKAGE}.engines",
     "LocalSpark": f"{_PACKAGE}.engines",
+    "SparkConnect": f"{_PACKAGE}.engines",
+    "SparkSubmit": f"{_PACKAGE}.engines",
     "CatalogDiscoverOperator": f"{_PACKAGE}.operators.discover",
     "GlueDiscoverOperator": f"{_PACKAGE}.operators.discover",
     "ListFilesOperator": f"{_PACKAGE}.operators.list_files",

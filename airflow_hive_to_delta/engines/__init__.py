@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
 from airflow_hive_to_delta.engines.local import LocalSpark
+from airflow_hive_to_delta.engines.spark_connect import SparkConnect
+from airflow_hive_to_delta.engines.spark_submit import SparkSubmit
 from airflow_hive_to_delta.job.request import JobRequest
 
-__all__ = ["Engine", "JobError", "JobRef", "JobRequest", "JobSpec", "JobStatus", "LocalSpark"]
+__all__ = [
+    "Engine",
+    "JobError",
+    "JobRef",
+    "JobRequest",
+    "JobSpec",
+    "JobStatus",
+    "LocalSpark",
+    "SparkConnect",
+    "SparkSubmit",
+]

@@ -54,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="a file with the settings of an embedded session, as JSON; the session of the cluster when not given",
     )
     parser.add_argument(
+        "--package", type=Path, help="a zip of this package, for the Python workers of a Spark Connect server"
+    )
+    parser.add_argument(
         "--ends-with-input", action="store_true", help="end, with all processes of the session, when the input closes"
     )
     parser.add_argument(
@@ -68,13 +71,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         location = _parse(chosen.request, "request")
         results = _parse(chosen.results, "--results") if chosen.results else None
         if needs_spark(location):
-            spark = _open_session(_NAME, embedded, chosen.spark_output)
+            spark = _open_session(_NAME, embedded, chosen.spark_output, chosen.package)
         request = JobRequest.from_dict(read_document(location, spark))
     except HiveToDeltaError as error:
         parser.error(f"the request at {chosen.request} cannot be read: {error}")
     except (ValueError, TypeError) as error:
         parser.error(f"{chosen.request} is no request: {error}")
-    result = run(request, spark, embedded=embedded, results=results, spark_output=chosen.spark_output)
+    result = run(
+        request,
+        spark,
+        embedded=embedded,
+        results=results,
+        spark_output=chosen.spark_output,
+        package=chosen.package,
+    )
     if results is None:
         print(json.dumps(result))
     if spark is not None:
@@ -89,6 +99,7 @@ def run(
     embedded: dict[str, Any] | None = None,
     results: Location | None = None,
     spark_output: int | None = None,
+    package: Path | None = None,
 ) -> dict[str, Any]:
     """Do what the request says, and return its result, which has ``error`` when the job failed as a whole.
 
@@ -96,12 +107,13 @@ def run(
     :param embedded: the settings of an embedded session; None: the session is the cluster's own.
     :param results: the folder for results; None: none are kept.
     :param spark_output: an open file descriptor for what Spark says.
+    :param package: a zip of this package, for the Python workers of a Spark Connect server.
     :raises HiveToDeltaError: the result cannot be kept.
     """
     session = spark
     try:
         if session is None:
-            session = _open_session(request.name, embedded, spark_output)
+            session = _open_session(request.name, embedded, spark_output, package)
         if results is not None and (done := _read_done(results, session)) is not None:
             print_progress(f"{request.name} was done before")
             result = done
@@ -226,9 +238,14 @@ def _check_registration(
         )
 
 
-def _open_session(name: str, embedded: dict[str, Any] | None, spark_output: int | None) -> SparkSession:
+def _open_session(
+    name: str, embedded: dict[str, Any] | None, spark_output: int | None, package: Path | None
+) -> SparkSession:
     with _redirecting_output(spark_output):
-        return cluster_session(name) if embedded is None else local_session(name, **embedded)
+        session = cluster_session(name) if embedded is None else local_session(name, **embedded)
+    if package is not None:
+        session.addArtifacts(str(package), pyfile=True)
+    return session
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.jars import jar_settings
+from airflow_hive_to_delta.core.spark.properties import property_lines
 from airflow_hive_to_delta.core.spark.versions import local_jars
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _submit_arguments(settings: Mapping[str, str]) -> Iterator[None]:
     """
     with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".properties", encoding="utf-8") as file:
         file.write(_spark_defaults())
-        file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
+        file.write(property_lines(settings))
         file.flush()
         before = os.environ.get("PYSPARK_SUBMIT_ARGS")
         own = f"--properties-file {shlex.quote(file.name)}"
@@ -119,20 +120,6 @@ def _spark_defaults() -> str:
     folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")
     file = Path(folder, "spark-defaults.conf")
     return f"{file.read_text(encoding='utf-8')}\n" if file.is_file() else ""
-
-
-def _escaped(text: str) -> str:
-    """A name or value in the syntax of Java's properties files."""
-    return "".join(
-        # Java's characters are UTF-16 units.
-        c if c.isascii() and (c.isalnum() or c in "._-/,") else "".join(f"\\u{unit:04x}" for unit in _utf16(c))
-        for c in text
-    )
-
-
-def _utf16(character: str) -> tuple[int, ...]:
-    encoded = character.encode("utf-16-be", "surrogatepass")
-    return tuple(int.from_bytes(encoded[i : i + 2]) for i in range(0, len(encoded), 2))
 
 
 def has_driver(spark: SparkSession) -> bool:

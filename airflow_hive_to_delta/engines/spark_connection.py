@@ -1,0 +1,72 @@
+"""An Airflow connection to Spark: which cluster manager it names, and where that is asked about jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from airflow_hive_to_delta.engines.engine import JobError
+
+ClusterManager = Literal["standalone", "yarn", "kubernetes", "local"]
+
+
+@dataclass(frozen=True)
+class SparkConnection:
+    """What a job needs to know of a connection. The rest, such as a keytab, is for the provider's hook alone."""
+
+    conn_id: str
+    #: Such as ``spark://host:7077``, ``yarn`` or ``k8s://https://host:6443``.
+    master: str
+    #: May hold a secret.
+    extra: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def cluster_manager(self) -> ClusterManager:
+        """
+        :raises JobError: Spark knows no such master.
+        """
+        if self.master.startswith("spark://"):
+            return "standalone"
+        # The provider's hook makes yarn:// of a connection that was given as a URI.
+        if self.master.partition(":")[0] == "yarn":
+            return "yarn"
+        if self.master.startswith("k8s://"):
+            return "kubernetes"
+        if self.master.partition("[")[0] == "local":
+            return "local"
+        raise JobError(
+            f"The master of the Spark connection {self.conn_id!r} is {self.master!r}, expected spark://HOST:PORT, yarn "
+            "or k8s://https://HOST:PORT. Correct the host and port of the connection",
+            retryable=False,
+        )
+
+
+def read_connection(conn_id: str, deploy_mode: str) -> SparkConnection:
+    """Look a connection up.
+
+    :param deploy_mode: as the DAG says it. The connection may say nothing else.
+    :raises JobError: it is not defined, or contradicts the DAG.
+    """
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        found: Any = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException as error:
+        raise JobError(
+            f"The Spark connection {conn_id!r} is not defined. Define it, or correct SparkSubmit(conn_id=…)",
+            retryable=False,
+        ) from error
+    extra: dict[str, Any] = found.extra_dejson
+    said = extra.get("deploy-mode")
+    if said and said != deploy_mode:
+        raise JobError(
+            f"The Spark connection {conn_id!r} has the deploy mode {said!r}, but the engine is "
+            f"SparkSubmit(deploy_mode={deploy_mode!r}). Take it out of the connection, or pass deploy_mode={said!r}: "
+            "whether a job goes on without the worker has to be known when the DAG is parsed",
+            retryable=False,
+        )
+    host = found.host or ""
+    is_whole = found.conn_type == "spark" and host and ("://" in host or not found.port)
+    master = host if is_whole else f"{found.conn_type}://{host}"
+    return SparkConnection(conn_id, f"{master}:{found.port}" if found.port else master, extra)

@@ -1,0 +1,335 @@
+"""Jobs on a Spark cluster: standalone, YARN or Kubernetes, through the Apache Spark provider's connection and hook."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from airflow_hive_to_delta.core.extras import needs_extra
+from airflow_hive_to_delta.core.spark.properties import property_lines
+from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
+from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
+from airflow_hive_to_delta.engines.job_process import JobProcess, merged_environment
+from airflow_hive_to_delta.engines.package import main_script, package_zip
+from airflow_hive_to_delta.engines.spark_connection import SparkConnection, read_connection
+from airflow_hive_to_delta.engines.spark_settings import check_settings, describe_settings, refuse_secrets
+from airflow_hive_to_delta.engines.standalone import StandaloneMaster
+from airflow_hive_to_delta.engines.yarn import ResourceManager
+
+_DEPLOY_MODES = ("client", "cluster")
+#: Of what a job is told by its environment, what holds no secret and is meant for every process of the job.
+_SHARED_VARIABLE = re.compile(r"AWS_(DEFAULT_)?REGION|AWS_ENDPOINT_URL(_[A-Z0-9]+)?")
+_APPLICATION = re.compile(rb"\bapplication_\d+_\d+\b")
+#: Of what spark-submit says, how many of the last lines are shown when it fails.
+_LAST_LINES = 20
+#: How long to wait for spark-submit, which uploads what a job needs, to have submitted it.
+_SUBMIT_SECONDS = 600.0
+
+
+@dataclass
+class SparkSubmit(Engine):
+    """Runs each job on a Spark cluster that an Airflow connection of the Apache Spark provider names.
+
+    Where the driver runs is to be known when a DAG is parsed, so it is said here and not in the connection. In client
+    mode it runs on the Airflow worker, and the job ends with the task's process: a later try begins anew. In cluster
+    mode it runs on the cluster, and goes on without the worker; a task can be deferred. Cluster mode works on YARN, and
+    on a standalone cluster of Spark 4 through the REST API of its master.
+
+    Jobs use the identity that the cluster has. That of ``aws_conn_id`` is not sent to it.
+
+    :param conn_id: the Spark connection.
+    :param deploy_mode: where the driver runs: ``"client"``, on the Airflow worker, or ``"cluster"``.
+    :param conf: settings of Spark, such as ``{"spark.executor.memory": "4g"}``. They are passed in a file that only its
+        owner can read. A standalone cluster shows those of a driver in cluster mode to whoever sees its processes:
+        there, settings that hold a credential are refused.
+    :param shared_disk: whether ``file://`` addresses are on a disk that the Airflow workers and all machines of the
+        cluster have mounted at the same path. Without it, they are refused.
+    """
+
+    #: Not in client mode either: its executors run elsewhere, and Spark would send them the keys of its driver.
+    runs_on_this_machine = False
+
+    conn_id: str = "spark_default"
+    deploy_mode: Literal["client", "cluster"] = "client"
+    conf: dict[str, str] = field(default_factory=dict, repr=False)
+    shared_disk: bool = False
+    poll_seconds: float = 5.0
+    _jobs: dict[str, JobProcess] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _manager: StandaloneMaster | ResourceManager | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.conn_id, str) or not self.conn_id:
+            raise ValueError(f"conn_id is {self.conn_id!r}, expected the id of a Spark connection")
+        if self.deploy_mode not in _DEPLOY_MODES:
+            raise ValueError(f"deploy_mode is {self.deploy_mode!r}, expected 'client' or 'cluster'")
+        self.conf = check_settings(self.conf)
+        for setting in ("spark.master", "spark.submit.deployMode"):
+            if setting in self.conf:
+                raise ValueError(f"conf has the setting {setting!r}, which the connection and deploy_mode say")
+        on_cluster = self.deploy_mode == "cluster"
+        self.survives_worker = on_cluster
+        self.ships_package = on_cluster
+        # In client mode nothing lies between this process and the driver.
+        self.poll_errors = 5 if on_cluster else 0
+        self.schemes = KNOWN_SCHEMES if self.shared_disk else KNOWN_SCHEMES - {"file"}
+
+    def __repr__(self) -> str:
+        """Without the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""
+        settings = f", conf={describe_settings(self.conf)}" if self.conf else ""
+        disk = ", shared_disk=True" if self.shared_disk else ""
+        return f"{type(self).__name__}(conn_id={self.conn_id!r}, deploy_mode={self.deploy_mode!r}{settings}{disk})"
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Without the settings, which may be secret: what is asked about a job that was submitted needs none."""
+        path, arguments = super().serialize()
+        return path, {name: value for name, value in arguments.items() if name != "conf"}
+
+    def submit(self, spec: JobSpec, environment: Mapping[str, str]) -> JobRef:
+        connection = read_connection(self.conn_id, self.deploy_mode)
+        if self.deploy_mode == "client":
+            return self._run_driver(spec, connection, environment)
+        manager = self._manager_of(connection)
+        shared = _shared_variables(environment)
+        if isinstance(manager, ResourceManager):
+            application = self._submit_to_yarn(spec, connection, shared)
+            return JobRef(application, spec.results_uri, manager.page(application))
+        return JobRef(self._submit_to_standalone(spec, manager, shared), spec.results_uri, manager.page)
+
+    def find(self, token: str) -> JobRef | None:
+        """The job on YARN that has this token as a tag. A standalone master does not say which driver is of which job:
+        one whose answer was lost goes on beside the next, which does no harm to a table, and its results are its own.
+        """
+        manager = self._cluster_manager()
+        if not isinstance(manager, ResourceManager):
+            return None
+        application = manager.find(token.lower())
+        if application is None:
+            return None
+        # Where its results are, the one who asks knows.
+        return JobRef(application, "", manager.page(application))
+
+    def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
+        if self.deploy_mode == "client":
+            driver = self._jobs.get(ref.id)
+            if driver is None:
+                return JobStatus("not_found", "The job ended with the process that started it")
+            return driver.status(cursor, _describe_driver_end)
+        manager = self._cluster_manager()
+        assert manager is not None, "of a job in cluster mode"
+        status = manager.status(ref.id)
+        # One line for each state that the job comes to.
+        said = status.log[0] if status.log else cursor
+        return replace(status, log=[] if said == cursor else status.log, cursor=said)
+
+    def cancel(self, ref: JobRef, within: float) -> None:
+        if self.deploy_mode == "client":
+            if (driver := self._jobs.pop(ref.id, None)) is not None:
+                driver.cancel(within)
+        elif (manager := self._cluster_manager()) is not None:
+            manager.kill(ref.id, within)
+
+    def _cluster_manager(self) -> StandaloneMaster | ResourceManager | None:
+        if self.deploy_mode == "client":
+            return None
+        return self._manager or self._manager_of(read_connection(self.conn_id, self.deploy_mode))
+
+    def _manager_of(self, connection: SparkConnection) -> StandaloneMaster | ResourceManager:
+        """
+        :raises JobError: there is no cluster mode for this connection.
+        """
+        match connection.cluster_manager:
+            case "standalone":
+                self._manager = StandaloneMaster.of(connection)
+            case "yarn":
+                self._manager = ResourceManager.of(connection)
+            case other:
+                raise JobError(
+                    f"The master of the Spark connection {connection.conn_id!r} is {connection.master!r}: "
+                    f"SparkSubmit(deploy_mode='cluster') works on YARN and on a standalone cluster, and not with "
+                    f"{other}. Use deploy_mode='client': the driver then runs on the Airflow worker",
+                    retryable=False,
+                )
+        return self._manager
+
+    def _run_driver(self, spec: JobSpec, connection: SparkConnection, environment: Mapping[str, str]) -> JobRef:
+        """Client mode: start ``spark-submit``, whose process is the driver's."""
+        conf = _executor_variables(_shared_variables(environment)) | self.conf
+        # The driver needs pyarrow and boto3, which the first Python on the path may not have.
+        defaults = {"spark.ui.showConsoleProgress": "false"}
+        if not os.environ.get("PYSPARK_DRIVER_PYTHON"):
+            defaults["spark.pyspark.driver.python"] = sys.executable
+        folder = Path(tempfile.mkdtemp(prefix="hive-to-delta-"))
+        try:
+            command = self._command(spec, connection, folder, defaults, conf)
+            # Spark's scratch goes with the folder, even when Spark was killed and could not remove it.
+            scratch = {} if os.environ.get("SPARK_LOCAL_DIRS") else {"SPARK_LOCAL_DIRS": str(folder)}
+            driver = _start(command, folder, {**scratch, **environment})
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        job = str(driver.process.pid)
+        self._jobs[job] = driver
+        return JobRef(job, spec.results_uri)
+
+    def _submit_to_yarn(self, spec: JobSpec, connection: SparkConnection, variables: Mapping[str, str]) -> str:
+        """Run ``spark-submit`` until YARN has the application: the id that YARN gave it.
+
+        :raises Exception: it ended without an id. It may have been submitted nevertheless: YARN knows it by its tag.
+        """
+        tags = [tag for tag in self.conf.get("spark.yarn.tags", "").split(",") if tag]
+        conf = {
+            **_executor_variables(variables),
+            **{f"spark.yarn.appMasterEnv.{name}": value for name, value in variables.items()},
+            **self.conf,
+            "spark.yarn.tags": ",".join([*tags, spec.token.lower()]),
+            "spark.yarn.submit.waitAppCompletion": "false",
+        }
+        folder = Path(tempfile.mkdtemp(prefix="hive-to-delta-"))
+        try:
+            command = self._command(spec, connection, folder, {}, conf)
+            submitting = _start(command, folder, {})
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        try:
+            try:
+                code = submitting.process.wait(_SUBMIT_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                raise RuntimeError(f"spark-submit has not submitted the job in {_SUBMIT_SECONDS:.0f} s") from error
+            submitting.wait_for_output()
+            said = submitting.log.read_bytes()
+        finally:
+            submitting.cancel(1.0)
+        if found := _APPLICATION.search(said):
+            return found[0].decode()
+        last = "\n".join(said.decode(errors="replace").splitlines()[-_LAST_LINES:])
+        raise RuntimeError(f"spark-submit exited with {code}, and named no application. Its last lines:\n{last}")
+
+    def _submit_to_standalone(self, spec: JobSpec, master: StandaloneMaster, variables: Mapping[str, str]) -> str:
+        if spec.package_uri is None or spec.main_uri is None:
+            raise JobError(
+                "A job in cluster mode on a standalone cluster needs the package under the staging root",
+                retryable=False,
+            )
+        try:
+            refuse_secrets(
+                self.conf,
+                "A standalone cluster has the settings of a driver on its command line. Put it into the "
+                "spark-defaults.conf of the cluster's workers, or use deploy_mode='client'",
+            )
+        except ValueError as error:
+            raise JobError(str(error), retryable=False) from error
+        arguments = ["--py-files", _hadoop_uri(spec.package_uri), _hadoop_uri(spec.main_uri), *spec.arguments]
+        return master.submit(spec.name, arguments, {**_executor_variables(variables), **self.conf}, variables)
+
+    def _command(
+        self,
+        spec: JobSpec,
+        connection: SparkConnection,
+        folder: Path,
+        defaults: Mapping[str, str],
+        conf: Mapping[str, str],
+    ) -> list[str]:
+        """The command of ``spark-submit``, as the provider's hook makes it, with all that it names in a private folder.
+
+        :param defaults: settings that those of the machine, in ``spark-defaults.conf``, replace.
+        """
+        with needs_extra("spark", "SparkSubmit"):
+            from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+        package, script = package_zip(), main_script()
+        for file in (package, script):
+            (folder / file.name).write_bytes(file.content)
+        try:
+            hook = SparkSubmitHook(
+                conn_id=self.conn_id,
+                deploy_mode=self.deploy_mode,
+                name=spec.name,
+                py_files=str(folder / package.name),
+                application_args=spec.arguments,
+                properties_file=str(folder / "spark.properties"),
+            )
+            # Its submit() blocks until the end of the job, and the id of an application on YARN is its own.
+            command: list[str] = hook._build_spark_submit_command(str(folder / script.name))
+        except (ValueError, RuntimeError, NameError) as error:
+            raise JobError(
+                f"The Spark connection {connection.conn_id!r} cannot be used: {error}", retryable=False
+            ) from error
+        if shutil.which(command[0]) is None:
+            raise JobError(
+                f"{command[0]} is not on the PATH of the Airflow worker. Install Spark there, in the version of the "
+                "cluster, such as by pip install pyspark==VERSION",
+                retryable=False,
+            )
+        # spark-submit reads no other file beside the one that it is given.
+        texts = [property_lines(defaults), _spark_defaults(command[0]), property_lines(conf)]
+        (folder / "spark.properties").write_text("\n".join(texts), encoding="utf-8")
+        return command
+
+
+def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> JobProcess:
+    """Start ``spark-submit`` in a process session of its own, which ends with this process."""
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", "airflow_hive_to_delta.engines.ends_with_input", *command],
+        # Nobody writes to it: it closes when this process ends, however it ends, and the command ends with it.
+        stdin=subprocess.PIPE,
+        # What the Python program writes, on either stream.
+        stdout=subprocess.PIPE,
+        # What the JVM writes.
+        stderr=subprocess.PIPE,
+        env=merged_environment(environment),
+        start_new_session=True,
+        cwd=folder,
+    )
+    assert process.stderr is not None, "asked for"
+    return JobProcess(process, folder, process.stderr)
+
+
+def _describe_driver_end(code: int) -> str:
+    if code == -9:
+        return (
+            "The driver's process was killed from outside (signal 9) without a result, by the kernel or the container "
+            "when memory runs out, or by a person. Give the Airflow worker more memory, let fewer jobs run at a time, "
+            "or use SparkSubmit(deploy_mode='cluster')"
+        )
+    how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
+    return f"The driver's process {how} without a result: see its last lines in the log"
+
+
+def _shared_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if value and _SHARED_VARIABLE.fullmatch(name)}
+
+
+def _executor_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    return {f"spark.executorEnv.{name}": value for name, value in variables.items()}
+
+
+def _hadoop_uri(uri: str) -> str:
+    """An address as Hadoop knows it wherever it knows S3."""
+    return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
+
+
+def _spark_defaults(binary: str) -> str:
+    """The text of the ``spark-defaults.conf`` that this ``spark-submit`` would read; empty if there is none."""
+    folders = []
+    if named := os.environ.get("SPARK_CONF_DIR"):
+        folders = [Path(named)]
+    elif home := os.environ.get("SPARK_HOME"):
+        folders = [Path(home, "conf")]
+    elif found := shutil.which(binary):
+        folders = [Path(found).resolve().parent.parent / "conf"]
+        with suppress(ImportError, AttributeError, TypeError):
+            folders.append(Path(find_spec("pyspark").origin).parent / "conf")  # type: ignore[union-attr,arg-type]
+    for folder in folders:
+        if (file := folder / "spark-defaults.conf").is_file():
+            return file.read_text(encoding="utf-8")
+    return ""
