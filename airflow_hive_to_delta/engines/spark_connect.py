@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -94,7 +95,7 @@ class SparkConnect(Engine):
             cwd=folder,
         )
         job = str(process.pid)
-        self._jobs[job] = JobProcess(process, folder, Path("/dev/null").open("rb"))
+        self._jobs[job] = JobProcess(process, folder, BytesIO())  # there is no JVM that says anything
         return JobRef(job, spec.results_uri)
 
     def find(self, token: str) -> JobRef | None:  # noqa: ARG002
@@ -127,8 +128,8 @@ def _read_url(conn_id: str) -> str:
         _host_and_port(url)
     except (AirflowNotFoundException, ValueError) as error:
         raise JobError(
-            f"The Spark Connect connection {conn_id!r} cannot be used: {redact_credentials(str(error))}. Define it with "
-            "the type Spark Connect, a host and a port",
+            f"The Spark Connect connection {conn_id!r} cannot be used: {redact_credentials(str(error))}. Define it "
+            "with the type Spark Connect, a host and a port",
             retryable=False,
         ) from error
     mask_secret(url)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PROGRESS_SECONDS = 10.0
+#: The first waits 50 ms, and each of the others four times as long as the one before it.
+_CONNECT_RETRIES = 6
 #: What a session is called that is there before the request is read.
 _NAME = "airflow-hive-to-delta"
 
@@ -244,8 +246,16 @@ def _open_session(
     with _redirecting_output(spark_output):
         session = cluster_session(name) if embedded is None else local_session(name, **embedded)
     if package is not None:
+        _give_up_soon(session)
         session.addArtifacts(str(package), pyfile=True)
     return session
+
+
+def _give_up_soon(session: SparkSession) -> None:
+    """Have a client of Spark Connect wait some 20 s for a server that is gone, and not ten minutes each time."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_RETRIES)])
 
 
 @contextmanager
