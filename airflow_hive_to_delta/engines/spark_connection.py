@@ -17,35 +17,16 @@ class SparkConnection:
     conn_id: str
     #: Such as ``spark://host:7077``, ``yarn`` or ``k8s://https://host:6443``.
     master: str
+    cluster_manager: ClusterManager
     #: May hold a secret.
     extra: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def cluster_manager(self) -> ClusterManager:
-        """
-        :raises JobError: Spark knows no such master.
-        """
-        if self.master.startswith("spark://"):
-            return "standalone"
-        # The provider's hook makes yarn:// of a connection that was given as a URI.
-        if self.master.partition(":")[0] == "yarn":
-            return "yarn"
-        if self.master.startswith("k8s://"):
-            return "kubernetes"
-        if self.master.partition("[")[0] == "local":
-            return "local"
-        raise JobError(
-            f"The master of the Spark connection {self.conn_id!r} is {self.master!r}, expected spark://HOST:PORT, yarn "
-            "or k8s://https://HOST:PORT. Correct the host and port of the connection",
-            retryable=False,
-        )
 
 
 def read_connection(conn_id: str, deploy_mode: str) -> SparkConnection:
     """Look a connection up.
 
     :param deploy_mode: as the DAG says it. The connection may say nothing else.
-    :raises JobError: it is not defined, or contradicts the DAG.
+    :raises JobError: it is not defined, contradicts the DAG, or names a master that Spark does not know.
     """
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
@@ -69,4 +50,21 @@ def read_connection(conn_id: str, deploy_mode: str) -> SparkConnection:
     host = found.host or ""
     is_whole = found.conn_type == "spark" and host and ("://" in host or not found.port)
     master = host if is_whole else f"{found.conn_type}://{host}"
-    return SparkConnection(conn_id, f"{master}:{found.port}" if found.port else master, extra)
+    master = f"{master}:{found.port}" if found.port else master
+    return SparkConnection(conn_id, master, _cluster_manager(conn_id, master), extra)
+
+
+def _cluster_manager(conn_id: str, master: str) -> ClusterManager:
+    if master.startswith("spark://"):
+        return "standalone"
+    if master.partition(":")[0] == "yarn":  # of a connection that was given as a URI, the hook makes yarn://
+        return "yarn"
+    if master.startswith("k8s://"):
+        return "kubernetes"
+    if master.partition("[")[0] == "local":
+        return "local"
+    raise JobError(
+        f"The master of the Spark connection {conn_id!r} is {master!r}, expected spark://HOST:PORT, yarn or "
+        "k8s://https://HOST:PORT. Correct the host and port of the connection",
+        retryable=False,
+    )

@@ -92,7 +92,8 @@ class ResourceManager:
         why = str(found.get("diagnostics") or "").strip()
         return JobStatus(
             state,
-            f"YARN ended the application {application} as {said} ({found.get('finalStatus')}), without a result"
+            f"The application {application} {'was cancelled' if state == 'cancelled' else 'failed'} on YARN ({said}, "
+            f"{found.get('finalStatus')}), without a result"
             f"{f': {why}' if why else ''}. Its log: yarn logs -applicationId {application}",
         )
 

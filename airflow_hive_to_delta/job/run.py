@@ -32,7 +32,7 @@ from airflow_hive_to_delta.job.documents import DONE, delete_document, needs_spa
 from airflow_hive_to_delta.job.processes import kill_session
 from airflow_hive_to_delta.job.progress import print_progress
 from airflow_hive_to_delta.job.request import JobRequest
-from airflow_hive_to_delta.job.table_results import TableResults, jvm_exit_code
+from airflow_hive_to_delta.job.table_results import TableResults, has_lost_jvm, jvm_exit_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,11 +200,19 @@ def _explain_lost_jvm(result: dict[str, Any], spark: SparkSession | None) -> dic
     return result
 
 
+#: Of a driver that spark-submit has started: nobody here sees its exit code.
+_LOST_DRIVER = (
+    "The JVM of Spark's driver ended in the middle of the job: it was killed, by the kernel or the container when "
+    "memory runs out or by a person, or it failed, and its log says why. If it was out of memory, give it more by the "
+    "setting spark.driver.memory."
+)
+
+
 def _describe_jvm_end(spark: SparkSession | None) -> str | None:
-    """How the JVM ended that this process has started for the session; None while it runs, or is none of ours."""
+    """How the JVM of the session ended; None while it runs, or where this process has nothing to do with it."""
     code = jvm_exit_code(spark, 1)
     if code is None:
-        return None
+        return _LOST_DRIVER if has_lost_jvm(spark, 1) else None
     if code == -signal.SIGKILL:
         return (
             "Spark's JVM was killed (signal 9) in the middle of the job: by the kernel or the container when memory "

@@ -7,9 +7,11 @@ them with its own identity; the task of the next try reads them.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 #: What a job leaves of one table: its ``result``, and its ``files`` where the job has listed them itself.
 Record = dict[str, Any]
+#: Set by spark-submit for the Python program of a driver, which is a child of the driver's JVM.
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+_PARENT = os.getppid()
 _JOB_FOLDER = re.compile(r"(\d{4,})-(\d{2,})-[^/]+/([^/]+)")
 
 
@@ -39,12 +44,12 @@ class TableResults:
 
     def begin(self, table: str) -> None:
         # Without a JVM nothing can be done for it: what ended the JVM was a table that had begun before.
-        if jvm_exit_code(self._spark) is None:
+        if not has_lost_jvm(self._spark):
             self._put(begun_name(table), {"table": table})
 
     def end(self, table: str, record: Record) -> None:
         result = record["result"]
-        if result.get("error") and result.get("retryable") and jvm_exit_code(self._spark, 1) is not None:
+        if result.get("error") and result.get("retryable") and has_lost_jvm(self._spark, 1):
             return  # it failed because the JVM ended, and may be what ended it
         self._put(result_name(table), {"table": table, **record})
 
@@ -62,6 +67,21 @@ class TableResults:
                 f"The results of single tables cannot be kept at {folder}, so if this job dies, the next try "
                 f"runs all its tables again: {error}"
             )
+
+
+def has_lost_jvm(spark: SparkSession | None, seconds: float = 0) -> bool:
+    """Whether the JVM of the session has ended: one that this process has started, or one that has started it.
+
+    :param seconds: to wait for its end: its connections are closed a moment before it is gone.
+    """
+    if _GATEWAY not in os.environ:
+        return jvm_exit_code(spark, seconds) is not None
+    until = time.monotonic() + seconds
+    while os.getppid() == _PARENT:  # which changes when it is gone
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def jvm_exit_code(spark: SparkSession | None, seconds: float = 0) -> int | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,82 +19,21 @@ import pytest
 from py4j.protocol import Py4JError
 
 from airflow_hive_to_delta import LocalSpark
-from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
-from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import Engine, JobRequest
 from airflow_hive_to_delta.job.run import main, run
 from airflow_hive_to_delta.job.table_results import EarlierTries, earlier_tries
 from tests.support.airflow_runs import dag_source, load_dag
-from tests.support.jobs import result_in, submit, wait
+from tests.support.job_processes import command_of, processes_of, stuck_worker, wait_for_end
+from tests.support.jobs import conversion, result_in, submit, wait
 from tests.support.oracle import assert_same, delta_at
 from tests.support.project import PROJECT
-from tests.support.tables import write_parquet
 
 TASK = """
 ConvertTableOperator(
     task_id="convert", table={table!r}, files={files!r}, engine=LocalSpark(cores=1), aws_conn_id=None
 )
 """
-
-
-def conversion(root: Path) -> JobRequest:
-    """The request to convert a table of a few files."""
-    files = [write_parquet(root / f"f{number}", {"n": [number, None]}) for number in range(3)]
-    listed = [ParquetFileInfo(str(file), file.stat().st_size).to_dict() for file in files]
-    return JobRequest(
-        "convert",
-        {
-            "tables": [TableInfo("t", str(root)).to_dict()],
-            "lists": [{"table": "t", "file_count": 3, "byte_count": 0, "files": listed}],
-            "target_catalog": None,
-            "target_schemas": [None],
-            "options": ConversionOptions().to_dict(),
-        },
-        "Convert t",
-    )
-
-
-def processes_of(job: int) -> list[int]:
-    """The job's process and all that it started, and these started."""
-    parents = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                # After the name, which may hold anything: state, parent.
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-    found = [job]
-    for process in found:
-        found += [child for child, parent in parents.items() if parent == process]
-    return found
-
-
-def command_of(process: int) -> str:
-    return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-
-
-def wait_for_end(process: int) -> None:
-    """Until the process is gone, whoever its parent is."""
-    try:
-        descriptor = os.pidfd_open(process)
-    except ProcessLookupError:
-        return
-    ended, _, _ = select.select([descriptor], [], [], 60)
-    os.close(descriptor)
-    assert ended, f"process {process} is still there"
-
-
-@contextmanager
-def stuck_worker(file: Path) -> Iterator[Callable[[], None]]:
-    """A file that blocks its reader, as a storage does that does not answer. Gives a function that waits for one."""
-    contents = file.read_bytes()
-    file.unlink()
-    os.mkfifo(file)
-    opened: list[int] = []
-    yield lambda: opened.append(os.open(file, os.O_WRONLY))  # which blocks until there is a reader
-    for descriptor in opened:
-        os.close(descriptor)
-    file.unlink()
-    file.write_bytes(contents)
 
 
 @contextmanager

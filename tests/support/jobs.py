@@ -7,8 +7,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
+from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import Engine, JobRef, JobRequest, JobSpec, JobStatus
 from airflow_hive_to_delta.job.documents import DONE, REQUEST
+from tests.support.tables import write_parquet
+
+
+def conversion(root: Path) -> JobRequest:
+    """The request to convert a table of a few files."""
+    files = [write_parquet(root / f"f{number}", {"n": [number, None]}) for number in range(3)]
+    listed = [ParquetFileInfo(str(file), file.stat().st_size).to_dict() for file in files]
+    return JobRequest(
+        "convert",
+        {
+            "tables": [TableInfo("t", str(root)).to_dict()],
+            "lists": [{"table": "t", "file_count": 3, "byte_count": 0, "files": listed}],
+            "target_catalog": None,
+            "target_schemas": [None],
+            "options": ConversionOptions().to_dict(),
+        },
+        "Convert t",
+    )
 
 
 def submit(engine: Engine, request: JobRequest, folder: Path, environment: Mapping[str, str] | None = None) -> JobRef:
