@@ -54,6 +54,7 @@ _NAMES = {
     "TransientError": f"{_CORE}.errors",
     "VerificationError": f"{_CORE}.errors",
     "local_session": f"{_CORE}.spark.session",
+    "EmrServerless": f"{_PACKAGE}.engines",
     "Engine": f"{_PACKAGE}.engines",
     "LocalSpark": f"{_PACKAGE}.engines",
     "CatalogDiscoverOperator": f"{_PACKAGE}.operators.discover",

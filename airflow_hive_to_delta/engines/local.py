@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
 from airflow_hive_to_delta.engines.engine import Engine, JobRef, JobSpec, JobStatus
+from airflow_hive_to_delta.engines.spark_settings import check_settings, describe_settings
 from airflow_hive_to_delta.job.processes import kill_session
 
 #: How long to wait for killed processes to be gone. Airflow kills a task 5 s after it has asked it to end.
@@ -69,13 +70,11 @@ class LocalSpark(Engine):
             raise ValueError(f"memory is {self.memory!r}, expected a size with its unit, such as '4g'")
         if self.cores is not None and (type(self.cores) is not int or self.cores < 1):
             raise ValueError(f"cores is {self.cores!r}, expected a whole number, at least 1")
-        if not isinstance(self.conf, Mapping):
-            raise TypeError(f"conf is of type {type(self.conf).__name__}, expected a dict of Spark's settings")
-        self.conf = {_setting(name): _text(name, value) for name, value in self.conf.items()}
+        self.conf = check_settings(self.conf)
 
     def __repr__(self) -> str:
         """Without the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""
-        settings = f", conf=<{', '.join(sorted(self.conf))}>" if self.conf else ""
+        settings = f", conf={describe_settings(self.conf)}" if self.conf else ""
         return f"{type(self).__name__}(memory={self.memory!r}, cores={self.cores!r}{settings})"
 
     def submit(self, spec: JobSpec, environment: Mapping[str, str]) -> JobRef:
@@ -224,20 +223,3 @@ def _merged(environment: Mapping[str, str]) -> dict[str, str]:
     """What a job inherits, with what is given in place of it. An empty value takes a variable out."""
     taken_out = {name for name, value in environment.items() if not value}
     return {name: value for name, value in {**os.environ, **environment}.items() if name not in taken_out}
-
-
-def _setting(name: Any) -> str:
-    if not isinstance(name, str) or not name.startswith("spark."):
-        raise ValueError(
-            f"conf has the setting {name!r}, expected a name that begins with 'spark.', and with 'spark.hadoop.' for a "
-            "setting of Hadoop or Hive"
-        )
-    return name
-
-
-def _text(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, (str, int, float)):
-        raise TypeError(f"conf[{name!r}] is of type {type(value).__name__}, expected text")
-    return str(value)
