@@ -56,6 +56,7 @@ _NAMES = {
     "local_session": f"{_CORE}.spark.session",
     "EmrServerless": f"{_PACKAGE}.engines",
     "Engine": f"{_PACKAGE}.engines",
+    "GlueJob": f"{_PACKAGE}.engines",
     "LocalSpark": f"{_PACKAGE}.engines",
     "CatalogDiscoverOperator": f"{_PACKAGE}.operators.discover",
     "GlueDiscoverOperator": f"{_PACKAGE}.operators.discover",

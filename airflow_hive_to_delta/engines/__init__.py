@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from airflow_hive_to_delta.engines.emr_serverless import EmrServerless
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
+from airflow_hive_to_delta.engines.glue import GlueJob
 from airflow_hive_to_delta.engines.local import LocalSpark
 from airflow_hive_to_delta.job.request import JobRequest
 
-__all__ = ["EmrServerless", "Engine", "JobError", "JobRef", "JobRequest", "JobSpec", "JobStatus", "LocalSpark"]
+__all__ = [
+    "EmrServerless",
+    "Engine",
+    "GlueJob",
+    "JobError",
+    "JobRef",
+    "JobRequest",
+    "JobSpec",
+    "JobStatus",
+    "LocalSpark",
+]

@@ -210,7 +210,10 @@ class EmrServerless(AwsEngine):
         return settings | self.conf
 
     def _list_runs(self) -> Iterator[dict[str, Any]]:
-        page = {"applicationId": self.application_id, "createdAtAfter": datetime.now(UTC) - _FIND_WITHIN}
+        page: dict[str, Any] = {
+            "applicationId": self.application_id,
+            "createdAtAfter": datetime.now(UTC) - _FIND_WITHIN,
+        }
         while True:
             answer = self.call("list_job_runs", maxResults=50, **page)
             yield from answer["jobRuns"]

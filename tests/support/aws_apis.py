@@ -92,6 +92,7 @@ class AwsPlatform(Platform):
             _check(arguments, operation.input_shape)
             method = getattr(self, re.sub(r"(?<!^)(?=[A-Z])", "_", operation.name).lower())
             answer: dict[str, Any] = method(arguments)
+            assert operation.output_shape is not None
             report = ParamValidator().validate(answer, operation.output_shape)
             assert not report.has_errors(), report.generate_report()
             return answer, lost
@@ -132,9 +133,9 @@ def rest_arguments(operation: OperationModel, path: str, body: bytes) -> dict[st
         if shape.serialization.get("location") == "uri":
             arguments[name] = unquote(found[written])
         elif shape.serialization.get("location") == "querystring" and written in query:
-            values = query[written]
-            text = values[0]
-            arguments[name] = values if shape.type_name == "list" else int(text) if text.isdigit() else text
+            first = query[written][0]
+            kinds = {"list": query[written], "integer": int(first) if first.isdigit() else first}
+            arguments[name] = kinds.get(shape.type_name, first)
     return arguments
 
 
@@ -183,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 operation, arguments = self.platform.find_operation(self.command, self.path, self.headers, body)
             except LookupError:
-                self._send(*self.platform.forward(self.path, self.headers, body))
+                self._send(*self.platform.forward(self.path, dict(self.headers), body))
                 return
             answer, lost = self.platform.operate(operation, arguments)
         except ApiError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ def write_spark_defaults(folder: Path) -> None:
     endpoint = os.environ["AWS_ENDPOINT_URL"]
     settings = {
         "spark.master": "local[2]",
-        "spark.driver.extraClassPath": f"{os.environ[JARS_VARIABLE]}/*",
+        "spark.driver.extraClassPath": ":".join(_jars_beside_those_of_spark()),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
@@ -32,7 +33,12 @@ def write_spark_defaults(folder: Path) -> None:
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.access.key": "testing",
         "spark.hadoop.fs.s3a.secret.key": "testing",
+        # Few queries over a handful of rows: compiling each costs more than running it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
+        "spark.default.parallelism": "2",
         "spark.databricks.delta.snapshotPartitions": "1",
     }
     (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
@@ -42,9 +48,7 @@ def spark_submit(
     main: str, arguments: Sequence[str], *, py_files: Sequence[str] = (), conf: Mapping[str, str] | None = None
 ) -> list[str]:
     """The command that runs a script with the installed Spark."""
-    from pyspark.find_spark_home import _find_spark_home
-
-    command = [str(Path(_find_spark_home(), "bin", "spark-submit"))]
+    command = [str(_spark_home() / "bin" / "spark-submit")]
     if py_files:
         command += ["--py-files", ",".join(py_files)]
     for name, value in (conf or {}).items():
@@ -65,3 +69,20 @@ def platform_environment(folder: Path, variables: Mapping[str, str] | None = Non
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         **(variables or {}),
     }
+
+
+def _jars_beside_those_of_spark() -> list[str]:
+    """Delta Lake and S3. What comes first on the class path counts, so that Spark's own libraries must not be there."""
+    own = {_artifact(path.name) for path in _spark_home().glob("jars/*.jar")}
+    jars = sorted(Path(os.environ[JARS_VARIABLE]).glob("*.jar"))
+    return [str(path) for path in jars if _artifact(path.name.partition("_")[2]) not in own]
+
+
+def _artifact(file_name: str) -> str:
+    return re.sub(r"-\d.*", "", file_name)
+
+
+def _spark_home() -> Path:
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(_find_spark_home())
