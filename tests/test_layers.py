@@ -39,7 +39,8 @@ PUBLIC_NAMES = {
     *("GlueDiscoverOperator", "CatalogDiscoverOperator", "ListFilesOperator", "ConvertTableOperator"),
     *("PlanMigrationOperator", "VerifyTableOperator", "SyncTableOperator", "VacuumExternalFilesOperator"),
     *("RollbackTableOperator", "CutOverTableOperator", "MigrationReportOperator"),
-    *("hive_to_delta_task_group", "hive_to_delta_sync_task_group", "Engine", "LocalSpark", "SparkSubmit"),
+    *("hive_to_delta_task_group", "hive_to_delta_sync_task_group"),
+    *("Engine", "LocalSpark", "SparkSubmit", "SparkConnect", "EmrServerless", "GlueJob"),
     *("GlueSource", "CatalogSource", "GlueTarget", "CatalogTarget", "FileListing", "Staging", "PerTable"),
     "SyncSettings",
 }

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from airflow_hive_to_delta.engines.emr_serverless import EmrServerless
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
+from airflow_hive_to_delta.engines.glue import GlueJob
 from airflow_hive_to_delta.engines.local import LocalSpark
 from airflow_hive_to_delta.engines.spark_connect import SparkConnect
 from airflow_hive_to_delta.engines.spark_submit import SparkSubmit
 from airflow_hive_to_delta.job.request import JobRequest
 
 __all__ = [
+    "EmrServerless",
     "Engine",
+    "GlueJob",
     "JobError",
     "JobRef",
     "JobRequest",

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--spark-output", type=int, help="an open file descriptor for what Spark says; beside the rest when not given"
     )
-    chosen = parser.parse_args(arguments)
+    parser.add_argument(
+        "--variables", type=_parse_variables, default={}, help="more of the environment, as NAME=VALUE,NAME=VALUE"
+    )
+    chosen = parser.parse_args(_own_arguments(sys.argv[1:] if arguments is None else arguments))
+    os.environ.update(chosen.variables)
     if chosen.ends_with_input:
         threading.Thread(target=_end_with_input, name="end-with-input", daemon=True).start()
     embedded = json.loads(chosen.session.read_text()) if chosen.session else None
@@ -133,6 +138,19 @@ def run(
         if spark is None and session is not None:
             _stop(session)
     return result
+
+
+def _own_arguments(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments without those of AWS Glue, which gives a script names with values only, its own among them."""
+    if "--request" not in arguments:
+        return arguments
+    named = dict(pairwise(arguments))
+    own = [named["--request"], "--results", named["--results"]]
+    return [*own, "--variables", named["--variables"]] if "--variables" in named else own
+
+
+def _parse_variables(text: str) -> dict[str, str]:
+    return dict(each.split("=", 1) for each in text.split(","))
 
 
 def _do(request: JobRequest, session: SparkSession, results: Location | None, *, is_embedded: bool) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""The DAG of each engine's page, run as it is against the stand-in, whose jobs are really run by ``spark-submit``."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.support.lake import Lake
+from tests.support.migrations import orders_and_people
+from tests.support.oracle import assert_same, delta_at
+from tests.support.platforms import Platform
+from tests.support.project import PROJECT
+
+PAGES = PROJECT / "docs" / "engines"
+#: By page, the stand-in.
+PLATFORMS = {
+    "emr-serverless.md": "tests.support.platform_emr.EmrServerlessPlatform",
+    "glue.md": "tests.support.platform_glue.GluePlatform",
+}
+
+
+def test_every_page_is_run_here() -> None:
+    assert {path.name for path in PAGES.glob("*.md")} == set(PLATFORMS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(PLATFORMS))
+def test_the_dag_of_a_page(page: str, lake: Lake, run_dag, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    originals = orders_and_people(lake)
+    lake.put("broken/000000_0", b"this is no Parquet file")
+    lake.glue_table({"id": "bigint"}, name="broken")
+    module, _, name = PLATFORMS[page].rpartition(".")
+    platform: Platform = getattr(import_module(module), name)(tmp_path, staging=f"s3://{lake.bucket}/staging")
+    request.addfinalizer(platform.close)
+    platform.runs_jobs = True
+    (source,) = re.findall(r"^```python\n(.*?)^```", (PAGES / page).read_text(), re.DOTALL | re.MULTILINE)
+    source = source.replace("s3://lake/", f"s3://{lake.bucket}/").replace('"sales', f'"{lake.database}')
+
+    source = source.replace(" conf=", " poll_seconds=0.5, conf=").replace("PerTable(", "PerTable(retries=0, ")
+    run = run_dag(source)
+
+    logs = "\n".join(f"{job}\n{platform.log_of(job)[-5000:]}" for job in platform.jobs)
+    assert [job.state for job in platform.jobs] == ["succeeded", "succeeded"], logs
+    told = {table["table"].rpartition(".")[2]: table for table in run.xcom("report", "report")["tables"]}
+    assert {name: table["status"] for name, table in told.items()} == {
+        **{"orders": "converted", "people": "converted", "broken": "failed"},
+    }, logs
+    assert run.state == "failed", "for the broken table"
+    for name, original in originals.items():
+        assert told[name]["verified"] == {"counts": 0}
+        assert_same(lake.spark, original, delta_at(lake.spark, lake.location(name)))
+        registered = lake.glue.get_table(DatabaseName=f"{lake.database}_delta", Name=name)["Table"]
+        assert registered["Parameters"]["table_type"] == "DELTA"
+    assert "testing" not in run.all_xcoms(), "no credential"

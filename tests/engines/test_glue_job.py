@@ -1,0 +1,360 @@
+"""Jobs on AWS Glue: the job definition, what is passed with a run, and what the answers mean."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from airflow_hive_to_delta.engines import GlueJob, JobError, JobSpec
+from airflow_hive_to_delta.job.documents import DONE
+from airflow_hive_to_delta.job.run import main
+from tests.support.aws import REGION
+from tests.support.aws_apis import ApiError
+from tests.support.imports import imported_by
+from tests.support.platform_glue import NAME, ROLE, GluePlatform
+
+SPEC = JobSpec(
+    "Convert sales.orders",
+    "s3://lake/staging/job/_request.json",
+    "s3://lake/staging/job",
+    "dag-1-2-abc",
+    package_uri="s3://lake/staging/packages/core.zip",
+    main_uri="s3://lake/staging/packages/run_job.py",
+    timeout=90,
+)
+REFUSALS = [
+    (ApiError(400, "AccessDeniedException", "not authorized"), False, r"glue:StartJobRun.*iam:PassRole on arn"),
+    (ApiError(400, "InvalidInputException", "Role is not valid"), False, "trusts glue.amazonaws.com"),
+    (ApiError(400, "EntityNotFoundException", "no such job"), True, "the next try creates it"),
+    (ApiError(400, "ConcurrentRunsExceededException", "exceeded"), True, "max_concurrent_runs is 200: raise it"),
+    (ApiError(400, "ResourceNumberLimitExceededException", "DPU"), True, "ask AWS for more"),
+    (ApiError(400, "ExpiredTokenException", "expired"), True, "The credentials have expired"),
+]
+
+
+@pytest.fixture
+def platform(aws_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GluePlatform]:
+    monkeypatch.setattr("airflow_hive_to_delta.engines.aws._PAUSES", (0.0, 0.0, 0.0))
+    made = GluePlatform(tmp_path, staging="s3://lake/staging")
+    made.held = None
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(platform: GluePlatform) -> GlueJob:
+    return GlueJob(NAME, ROLE, aws_conn_id=None)
+
+
+def test_what_is_submitted(platform, engine) -> None:
+    environment = {
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ENDPOINT_URL_S3": "https://s3.example/?a=b",
+        "AWS_SECRET_ACCESS_KEY": "hush",
+        "AWS_SESSION_TOKEN": "hush",
+        "AWS_PROFILE": "",
+    }
+    own = replace(
+        engine,
+        worker_type="G.2X",
+        number_of_workers=7,
+        execution_class="FLEX",
+        connections=["vpc"],
+        security_configuration="encrypted",
+        python_modules="pyarrow==18.1.0",
+        conf={"spark.sql.shuffle.partitions": 64},
+    )
+    ref = own.submit(SPEC, environment)
+    assert platform.definitions == {
+        NAME: {
+            "Description": "airflow-hive-to-delta: runs its Spark jobs. Changed by the DAGs that use it.",
+            "Role": ROLE,
+            "GlueVersion": "5.0",
+            "Command": {"Name": "glueetl", "PythonVersion": "3", "ScriptLocation": SPEC.main_uri},
+            "ExecutionProperty": {"MaxConcurrentRuns": 200},
+            "MaxRetries": 0,
+            "WorkerType": "G.2X",
+            "NumberOfWorkers": 7,
+            "Connections": {"Connections": ["vpc"]},
+        }
+    }
+    assert platform.runs[ref.id].asked == {
+        "JobName": NAME,
+        "Timeout": 2,
+        "WorkerType": "G.2X",
+        "NumberOfWorkers": 7,
+        "ExecutionClass": "FLEX",
+        "SecurityConfiguration": "encrypted",
+        "Arguments": {
+            "--scriptLocation": SPEC.main_uri,
+            "--extra-py-files": SPEC.package_uri,
+            "--datalake-formats": "delta",
+            "--conf": (
+                "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension "
+                "--conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog "
+                f"--conf spark.executorEnv.AWS_DEFAULT_REGION={REGION} "
+                "--conf spark.executorEnv.AWS_ENDPOINT_URL_S3=https://s3.example/?a=b "
+                "--conf spark.sql.shuffle.partitions=64"
+            ),
+            "--request": SPEC.request_uri,
+            "--results": SPEC.results_uri,
+            "--token": SPEC.token,
+            "--variables": f"AWS_DEFAULT_REGION={REGION},AWS_ENDPOINT_URL_S3=https://s3.example/?a=b",
+            "--additional-python-modules": "pyarrow==18.1.0",
+        },
+    }
+    console = f"https://{REGION}.console.aws.amazon.com/gluestudio/home?region={REGION}"
+    assert ref.page == f"{console}#/job/{NAME}/run/{ref.id}"
+
+
+def test_the_job_takes_its_arguments_from_among_those_of_glue(tmp_path, monkeypatch) -> None:
+    (tmp_path / "_request.json").write_text('{"action": "fly", "name": "x", "arguments": {}}')
+    monkeypatch.delenv("AWS_ENDPOINT_URL_X", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_X", "before")
+    pairs = {"--JOB_ID": "j_1", "--request": f"{tmp_path}/_request.json", "--JOB_NAME": "n", "--results": str(tmp_path)}
+    arguments = [text for pair in pairs.items() for text in pair]
+    with pytest.raises(SystemExit):
+        main([*arguments, "--variables", "AWS_ENDPOINT_URL_X=http://a?b=c,AWS_REGION=eu-west-1", "--TempDir", "s3://x"])
+    import os
+
+    assert os.environ["AWS_ENDPOINT_URL_X"] == "http://a?b=c"
+    assert not (tmp_path / DONE).exists()
+
+
+def test_a_job_without_a_timeout_has_the_longest_that_glue_allows(platform, engine) -> None:
+    for token, timeout, minutes in (("a", None, 10080), ("b", 10**9, 10080), ("c", 5, 1)):
+        ref = engine.submit(replace(SPEC, token=token, timeout=timeout), {})
+        assert platform.runs[ref.id].asked["Timeout"] == minutes
+
+
+def test_the_definition_is_changed_with_the_engine_and_not_otherwise(platform, engine) -> None:
+    engine.submit(SPEC, {})
+    again = replace(engine, number_of_workers=9, conf={"spark.a": "b"})
+    again.submit(replace(SPEC, token="b", main_uri="s3://elsewhere/run_job.py"), {})
+    replace(engine, role="hive-to-delta").submit(replace(SPEC, token="c"), {})
+    assert "UpdateJob" not in platform.called, "all this is said with the run, or is the same role"
+    replace(engine, max_concurrent_runs=5, glue_version="5.1").submit(replace(SPEC, token="d"), {})
+    definition = platform.definitions[NAME]
+    assert (definition["ExecutionProperty"], definition["GlueVersion"]) == ({"MaxConcurrentRuns": 5}, "5.1")
+    assert definition["Command"]["ScriptLocation"] == SPEC.main_uri
+    assert platform.called.count("CreateJob") == platform.called.count("UpdateJob") == 1
+
+
+def test_a_job_of_somebody_else_is_left_alone(platform, engine) -> None:
+    theirs = {"Role": "other", "Command": {"Name": "glueetl"}, "Description": "Nightly load"}
+    platform.definitions[NAME] = dict(theirs)
+    with pytest.raises(JobError, match="its description is 'Nightly load', expected one that begins with") as raised:
+        engine.submit(SPEC, {})
+    assert not raised.value.retryable
+    assert platform.definitions[NAME] == theirs
+    assert platform.jobs == []
+    platform.definitions[NAME]["Description"] = "airflow-hive-to-delta, by Terraform"
+    assert engine.submit(SPEC, {}).id in platform.runs, "as the message says"
+
+
+def test_many_tasks_at_once_share_one_definition(platform, engine, monkeypatch) -> None:
+    """All of them see that there is no definition before any of them creates it."""
+    engines = [deepcopy(engine) for _ in range(4)]
+    together = threading.Barrier(len(engines))
+    get_job = platform.get_job
+
+    def gets_together(asked):
+        platform.lock.release()
+        try:
+            together.wait(30)
+        finally:
+            platform.lock.acquire()
+        platform.get_job = get_job
+        return get_job(asked)
+
+    platform.get_job = gets_together
+    refs, failures = [], []
+
+    def submit(number: int) -> None:
+        try:
+            refs.append(engines[number].submit(replace(SPEC, token=f"t-{number}"), {}))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=submit, args=(number,)) for number in range(len(engines))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert {ref.id for ref in refs} == set(platform.runs)
+    assert len(refs) == 4, "and all four run at a time"
+    assert platform.called.count("CreateJob") >= 1
+
+
+def test_a_definition_that_others_change_at_the_same_time(platform, engine) -> None:
+    engine.submit(SPEC, {})
+    update_job = platform.update_job
+    conflicts = [ApiError(400, "ConcurrentModificationException", "changed")] * 2
+
+    def conflicting(asked):
+        if conflicts:
+            raise conflicts.pop()
+        return update_job(asked)
+
+    platform.update_job = conflicting
+    other = replace(engine, role="another")
+    other.submit(replace(SPEC, token="b"), {})
+    assert platform.definitions[NAME]["Role"] == "another"
+    conflicts += [ApiError(400, "ConcurrentModificationException", "changed")] * 9
+    with pytest.raises(JobError, match="jobs of different names") as raised:
+        engine.submit(replace(SPEC, token="c"), {})
+    assert raised.value.retryable
+
+
+@pytest.mark.parametrize(("refusal", "retryable", "advice"), REFUSALS, ids=[each[0].code for each in REFUSALS])
+def test_a_refused_start_says_what_to_do(platform, engine, refusal, retryable, advice) -> None:
+    platform.refusals = [refusal]
+    with pytest.raises(JobError, match=advice) as raised:
+        engine.submit(SPEC, {})
+    assert raised.value.retryable is retryable
+    assert f"of the Glue job {NAME!r}" in str(raised.value)
+    assert engine.submit(SPEC, {}).id in platform.runs, "it gets well"
+
+
+def test_the_limit_of_runs_at_a_time_is_glues(platform, engine) -> None:
+    few = replace(engine, max_concurrent_runs=1)
+    first = few.submit(SPEC, {})
+    with pytest.raises(JobError, match="max_concurrent_runs is 1: raise it") as raised:
+        few.submit(replace(SPEC, token="b"), {})
+    assert raised.value.retryable
+    few.cancel(first, 4)
+    few.submit(replace(SPEC, token="b"), {})
+
+
+def test_only_what_started_nothing_is_repeated(platform, engine) -> None:
+    platform.submit_failures = [429, 429, 429]
+    assert engine.submit(SPEC, {}).id in platform.runs
+    for failure, jobs in ((None, 2), (500, 2), (503, 2)):
+        platform.submit_failures = [failure]
+        with pytest.raises(Exception, match=r"as the test says|Connection was closed") as raised:
+            engine.submit(replace(SPEC, token="lost"), {})
+        assert not isinstance(raised.value, JobError), "it is not known whether it was started"
+        assert len(platform.jobs) == jobs
+
+
+def test_a_run_whose_answer_was_lost_is_found_by_its_token(platform, engine) -> None:
+    assert engine.find(SPEC.token) is None, "there is no definition, and no run"
+    platform.page = 2
+    ref = engine.submit(SPEC, {})
+    for number in range(5):
+        engine.submit(replace(SPEC, token=f"later-{number}"), {})
+    assert engine.find(SPEC.token) == ref
+    assert engine.find("dag-1-2") is None
+    platform.runs[ref.id].started -= timedelta(days=8)
+    assert engine.find(SPEC.token) is None
+    assert len(platform.jobs) == 6
+
+
+@pytest.mark.parametrize(
+    ("state", "meant", "said"),
+    [
+        ("STARTING", "pending", None),
+        ("WAITING", "pending", None),
+        ("STOPPING", "running", None),
+        (
+            "TIMEOUT",
+            "failed",
+            "was ended by Glue at its timeout of 2 minutes, without a result: Out of memory. Its logs",
+        ),
+        ("ERROR", "failed", "could not be run by Glue"),
+        ("EXPIRED", "failed", "waited in the queue of Glue for too long"),
+        ("STOPPED", "cancelled", "was cancelled on Glue"),
+        ("FAILED", "failed", "failed, without a result: Out of memory. Its logs are in CloudWatch, in the log groups"),
+    ],
+)
+def test_what_glue_says_of_a_run(platform, engine, state, meant, said) -> None:
+    ref = engine.submit(SPEC, {})
+    platform.runs[ref.id].state = state
+    platform.jobs[0].error = "Out of memory."
+    status = asyncio.run(engine.astatus(ref))
+    assert (status.state, status.retryable) == (meant, True)
+    assert (said in status.error) if said else status.error is None
+
+
+def test_a_run_that_is_gone_and_a_platform_that_fails(platform, engine) -> None:
+    ref = engine.submit(SPEC, {})
+    assert engine.status(replace(ref, id="jr_x")).state == "not_found"
+    platform.failures = [429, 503, None, 403]
+    for _ in range(4):
+        with pytest.raises(Exception, match=r"as the test says|Connection was closed"):
+            engine.status(ref)
+    assert engine.status(ref).state == "running"
+
+
+def test_a_run_is_stopped_and_one_that_has_ended_or_is_gone_is_left_alone(platform, engine) -> None:
+    ref = engine.submit(SPEC, {})
+    for _ in range(2):
+        engine.cancel(ref, 4)
+    assert [job.state for job in platform.jobs] == ["cancelled"]
+    engine.cancel(replace(ref, id="jr_x"), 4)
+
+
+def test_a_run_that_glue_does_not_stop_is_told(platform, engine) -> None:
+    ref = engine.submit(SPEC, {})
+    refused = {"JobRunId": ref.id, "ErrorDetail": {"ErrorCode": "InternalServiceException", "ErrorMessage": "later"}}
+    platform.batch_stop_job_run = lambda _: {"Errors": [refused]}
+    with pytest.raises(JobError, match="does not stop the run jr_.* InternalServiceException: later"):
+        engine.cancel(ref, 4)
+
+
+def test_a_platform_that_does_not_answer_is_not_waited_for(platform, engine, monkeypatch) -> None:
+    ref = engine.submit(SPEC, {})
+    with socket.create_server(("127.0.0.1", 0)) as silent, monkeypatch.context() as elsewhere:
+        elsewhere.setenv("AWS_ENDPOINT_URL_GLUE", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(Exception, match="Read timeout"):
+            deepcopy(engine).cancel(ref, 0.4)
+    engine.cancel(ref, 4)
+
+
+def test_the_engine_is_made_again_from_json_and_can_be_copied(platform, engine) -> None:
+    own = replace(engine, conf={"spark.sql.shuffle.partitions": "64"}, connections=("vpc",))
+    ref = own.submit(SPEC, {})
+    path, arguments = json.loads(json.dumps(own.serialize()))
+    module, _, name = path.rpartition(".")
+    again = getattr(import_module(module), name)(**arguments)
+    assert again == own == deepcopy(own)
+    assert again.status(ref).state == "running"
+    assert repr(again) == (
+        f"GlueJob(name={NAME!r}, role={ROLE!r}, worker_type='G.1X', number_of_workers=2, "
+        "conf=<spark.sql.shuffle.partitions>, aws_conn_id=None)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": " "}, "name is ' ', expected a text"),
+        ({"role": None}, "role is None, expected a text"),
+        ({"glue_version": "4.0"}, "glue_version is '4.0', expected '5.0' or later"),
+        ({"number_of_workers": 1}, "number_of_workers is 1, expected a whole number, at least 2"),
+        ({"max_concurrent_runs": 0}, "max_concurrent_runs is 0"),
+        ({"execution_class": "flex"}, "execution_class is 'flex', expected 'STANDARD' or 'FLEX'"),
+        ({"conf": {"spark.x": "-Da=b -Dc=d"}}, "has a space"),
+        ({"conf": {"spark.hadoop.fs.s3a.secret.key": "hush"}}, "holds a credential by its name. Give the role"),
+    ],
+)
+def test_wrong_arguments_are_refused_when_the_dag_is_parsed(arguments, message) -> None:
+    with pytest.raises(ValueError, match=message) as raised:
+        GlueJob(**{"name": NAME, "role": ROLE, **arguments})
+    assert "hush" not in str(raised.value)
+
+
+def test_a_dag_with_the_engine_loads_no_library_of_aws() -> None:
+    imported = imported_by(f"from airflow_hive_to_delta.engines import GlueJob\nGlueJob({NAME!r}, {ROLE!r})")
+    assert not imported & {"boto3", "botocore", "pyspark", "pyarrow", "airflow"}
