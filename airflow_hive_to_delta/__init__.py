@@ -55,6 +55,7 @@ _NAMES = {
     "VerificationError": f"{_CORE}.errors",
     "local_session": f"{_CORE}.spark.session",
     "Engine": f"{_PACKAGE}.engines",
+    "Databricks": f"{_PACKAGE}.engines",
     "LocalSpark": f"{_PACKAGE}.engines",
     "CatalogDiscoverOperator": f"{_PACKAGE}.operators.discover",
     "GlueDiscoverOperator": f"{_PACKAGE}.operators.discover",

@@ -12,7 +12,9 @@ from tests.support.airflow_runs import dag_source
 from tests.support.platforms import Platform
 
 #: The stand-ins, as module and class.
-PLATFORMS: dict[str, str] = {}
+PLATFORMS: dict[str, str] = {
+    "databricks": "tests.support.platform_databricks.DatabricksPlatform",
+}
 
 
 @pytest.fixture(params=sorted(PLATFORMS))
@@ -74,18 +76,9 @@ def test_a_few_failed_polls_are_nothing(run_dag, platform) -> None:
 def test_a_later_try_finds_the_running_job_again(run_dag, platform) -> None:
     """As after a worker that ended: the platform did not answer until the task failed."""
     platform.failures = [503] * 100
-    body = discover(platform, "retries=1, pre_execute=lambda _: answers_again()")
-    first = f"""
-import gc
-tries = []
-def answers_again():
-    tries.append(1)
-    if len(tries) == 2:
-        from tests.support.platforms import Platform
-        (platform,) = [each for each in gc.get_objects() if isinstance(each, Platform) and each.failures]
-        platform.failures.clear()
-"""
-    run = run_dag(body.replace("with DAG(", first + "\nwith DAG("))
+    imports = "from tests.support.platforms import Platform\n"
+    more = "pre_execute=lambda context: context['ti'].try_number == 2 and Platform.current.failures.clear()"
+    run = run_dag(discover(platform, f"retries=1, {more}", imports=imports))
     assert (run.state, run.tries) == ("success", {"discover": 2})
     assert len(platform.jobs) == 1
     assert "of try 1 again" in run.log

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from airflow_hive_to_delta.job.documents import DONE, put_document
@@ -56,8 +56,11 @@ class Platform(ABC):
     staging: str
     #: How many calls of ``status`` may fail in a row, as the engine says.
     poll_errors: int = 5
+    #: The platform of the test, for the source of its DAG.
+    current: ClassVar[Platform]
 
     def __init__(self, folder: Path) -> None:
+        Platform.current = self
         self.folder = folder
         self.jobs: list[PlatformJob] = []
         #: Whether jobs are run by ``spark-submit``.
