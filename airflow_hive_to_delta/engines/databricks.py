@@ -98,8 +98,8 @@ class Databricks(Engine):
     :param serverless: run on serverless compute.
     :param environment_version: of serverless compute.
     :param job_id: the id of a job that is defined on Databricks. It has one task, a Python script, which is
-        ``run_job_v1.py`` in ``package_folder``. Databricks applies the job's own time limit, and not that of the Airflow
-        task; a task that is timed out still ends its run.
+        ``run_job_v1.py`` in ``package_folder``. Databricks applies the own time limit of the job, and not that of the
+        Airflow task; a task that is timed out still ends its run.
     :param package_folder: where the zip and the script are kept: a folder of the workspace
         (``/Workspace/Shared/airflow``) or of a volume (``/Volumes/main/default/airflow``) that the runs can read and
         only those can write to whom you trust. When not given, a folder in the home of the connection's identity.

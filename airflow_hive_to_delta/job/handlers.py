@@ -26,6 +26,7 @@ that was made again for each table, or null.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -321,9 +322,13 @@ def _run(
 
 
 def _read_options(document: dict[str, Any]) -> ConversionOptions:
-    """The options of a request. Where Python reaches no file, as with Unity Catalog, Spark is to read them."""
+    """The options of a request. Where Python reaches no file, as with Unity Catalog, Spark is to read them.
+
+    There is no checkpoint then, for ``dbutils`` writes texts only where users share the compute. Databricks makes one
+    with a later commit.
+    """
     options = ConversionOptions.from_dict(document)
-    return replace(options, stats="scan") if needs_dbutils() else options
+    return replace(options, stats="scan", checkpoint_over_files=sys.maxsize) if needs_dbutils() else options
 
 
 def _parse_tables(documents: Tables) -> list[TableInfo]:

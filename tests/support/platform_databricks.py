@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from databricks.sdk.service import jobs, workspace
 from databricks.sdk.service.jobs import JobEnvironment, Run, RunOutput, SparkPythonTask, SubmitTask
 
+from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
 from tests.support.aws import REGION
 from tests.support.platforms import Platform, PlatformJob
 from tests.support.project import PROJECT
@@ -53,8 +54,10 @@ class DatabricksPlatform(Platform):
         self.expired = False
         #: How the next submissions are refused: status, code and message.
         self.refusals: list[tuple[int, str, str]] = []
-        #: More of the ``state`` of a run that has ended, such as its ``life_cycle_state``, and of its ``status``.
-        self.end_states: dict[str, Any] = {}
+        #: What a run that has not ended is said to be.
+        self.waits_as = "RUNNING"
+        #: The ``state`` of a run that has ended, if it is another than one expects, and its ``status``.
+        self.end_state: dict[str, Any] = {}
         self.end_status: dict[str, Any] = {}
         #: Of the output of a task's run.
         self.output: dict[str, Any] = {}
@@ -203,13 +206,14 @@ class DatabricksPlatform(Platform):
         """The environment of a driver. Spark reads S3 with keys that Python does not have."""
         (conf := self.folder / "conf").mkdir(exist_ok=True)
         (scratch := self.folder / "tmp").mkdir(exist_ok=True)
-        jars = os.environ["HIVE_TO_DELTA_JARS"]
+        jars = Path(os.environ[JARS_VARIABLE])
         settings = {
             "spark.master": "local[2]",
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraClassPath": f"{jars}/*",
+            "spark.jars": ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))),
+            "spark.log.level": "WARN",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.local.dir": scratch,
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -259,11 +263,11 @@ class DatabricksPlatform(Platform):
 
     def _described(self, job: PlatformJob) -> dict[str, Any]:
         results = {"succeeded": "SUCCESS", "failed": "FAILED", "cancelled": "CANCELED"}
-        state: dict[str, Any] = {"life_cycle_state": "RUNNING"}
+        state: dict[str, Any] = {"life_cycle_state": self.waits_as}
         if job.state != "running":
             state = {"life_cycle_state": "TERMINATED", "result_state": results[job.state]}
             state |= {"state_message": job.error} if job.error else {}
-            state |= self.end_states
+            state = self.end_state or state
         task = {"task_key": job.token, "run_id": int(job.id) + 1_000_000, "attempt_number": 0, "state": state}
         run = {
             "run_id": int(job.id),

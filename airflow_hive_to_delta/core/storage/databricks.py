@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import tempfile
 import uuid
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_hive_to_delta.core.errors import (
@@ -57,8 +59,9 @@ class DatabricksStorage:
     ``dbutils`` has no conditional write: it looks for a file, and then writes it. So before a log entry is written, a
     claim to it is, under a name of its own, and the claims to the entry are listed. S3, ABFS and Google's storage list
     what was written, so of several writers that claim an entry at most one finds no claim but its own, and only that
-    one writes. A writer that finds another gives up, and may try again. The claim of a writer that was killed counts
-    for ten minutes. Writers that know nothing of claims can still overwrite an entry, or be overwritten (rule 5).
+    one writes. A writer that finds another takes its claim back and tries again, a few times. The claim of a writer
+    that was killed counts for ten minutes. Writers that know nothing of claims can still overwrite an entry, or be
+    overwritten (rule 5).
 
     :param spark: any session, also one of Spark Connect.
     """
@@ -72,14 +75,24 @@ class DatabricksStorage:
             return False
         if "/_delta_log/" not in path.path:
             return self._write(path, source)
-        with self._claimed(path):
-            # A writer that had the claim before may have written the entry in the meantime.
-            return self._find(path) is None and self._write(path, source)
+        for pause in (*_PAUSES, None):
+            try:
+                with self._claimed(path):
+                    # A writer that had the claim before may have written the entry in the meantime.
+                    return self._find(path) is None and self._write(path, source)
+            except _ClaimedError:
+                if pause is None:
+                    raise
+            # A random time, so that writers that found each other's claims do not do so again.
+            sleep(random.uniform(0, pause))  # noqa: S311
+        raise AssertionError("the last attempt returns or raises")
 
     def open(self, path: Location) -> BinaryIO:
         size = self.size(path)
-        is_text = not path.path.endswith(".parquet")
-        begun = self._read_beginning(path, size) if is_text else b""
+        name = path.path.rpartition("/")[2]
+        # Spark passes over hidden files: those that this package reads are texts.
+        hidden = name.startswith(("_", "."))
+        begun = self._read_beginning(path, size, whole=hidden) if hidden or name.endswith(".json") else b""
         position, rest = 0, b"" if len(begun) == size else None
 
         def read(count: int) -> bytes:
@@ -129,7 +142,7 @@ class DatabricksStorage:
     def _claimed(self, entry: Location) -> Iterator[None]:
         """Hold the only claim to an entry while the block runs.
 
-        :raises TransientError: another writer has a claim to it.
+        :raises _ClaimedError: another writer has a claim to it.
         """
         before, log, name = entry.path.rpartition("/_delta_log/")
         folder = Location(entry.scheme, entry.authority, f"{before}{log}{_RECORDS}")
@@ -145,7 +158,7 @@ class DatabricksStorage:
             # By the clock of the storage, which wrote them both.
             old = {each for each, file in claims.items() if file.modified < mine.modified - _CLAIM_MILLISECONDS}
             if claims.keys() - old:
-                raise TransientError(
+                raise _ClaimedError(
                     f"Another writer is about to write {entry}: it has the claim {folder.child(min(claims))}. Try "
                     "again; the claim of a writer that was killed counts for ten minutes"
                 )
@@ -161,7 +174,10 @@ class DatabricksStorage:
         content = source.read()
         try:
             with _dbutils_call(f"Writing {path}"):
-                if len(content) <= _LONGEST_TEXT and (text := _as_text(content)) is not None:
+                text = _as_text(content)
+                if text is None:
+                    self._copy(path, content)
+                elif len(content) <= _LONGEST_TEXT or not self._can_copy():
                     self._files.put(str(path), text, False)
                 else:
                     self._copy(path, content)
@@ -169,8 +185,16 @@ class DatabricksStorage:
             return False
         return True
 
+    def _can_copy(self) -> bool:
+        """Whether ``dbutils`` reads the driver's disk, which it is denied on compute that users share."""
+        try:
+            self._files.ls(f"file:{_scratch_folder() or tempfile.gettempdir()}")
+        except Exception:
+            return False
+        return True
+
     def _copy(self, path: Location, content: bytes) -> None:
-        """Write what is no text, or too long for one call, by way of a file on the driver's disk."""
+        """Write what is no text, or a long one, by way of a file on the driver's disk."""
         with tempfile.NamedTemporaryFile(prefix="hive-to-delta-", dir=_scratch_folder()) as file:
             file.write(content)
             file.flush()
@@ -196,12 +220,11 @@ class DatabricksStorage:
         except MissingError:
             return []
 
-    def _read_beginning(self, path: Location, size: int) -> bytes:
-        """The whole of a short text, or of a hidden one, which Spark does not read; whole lines of a longer one."""
-        hidden = path.path.rpartition("/")[2].startswith(("_", "."))
+    def _read_beginning(self, path: Location, size: int, *, whole: bool) -> bytes:
+        """The first lines of a text; all of it, if it is short or ``whole`` is given."""
         with _dbutils_call(f"Reading {path}"):
-            begun = str(self._files.head(str(path), size if hidden else min(size, _HEAD_BYTES))).encode()
-        if hidden or size <= _HEAD_BYTES:
+            begun = str(self._files.head(str(path), size if whole else min(size, _HEAD_BYTES))).encode()
+        if whole or size <= _HEAD_BYTES:
             if len(begun) != size:
                 raise TransientError(f"Reading {path} gave {len(begun)} bytes, expected {size}; try again")
             return begun
@@ -219,7 +242,9 @@ class DatabricksStorage:
 #: The folder in a log where this package keeps what is its own, which readers of Delta pass over.
 _RECORDS = "_hive_to_delta"
 _CLAIM_MILLISECONDS = 10 * 60 * 1000
-#: The longest text that is written by one call.
+#: The most seconds before an entry is claimed again that another writer had a claim to.
+_PAUSES = (0.5, 1.0, 2.0, 4.0)
+#: The longest text that is written by one call, where there is another way.
 _LONGEST_TEXT = 16 * MEBIBYTE
 _HEAD_BYTES = 65536
 _MISSING = re.compile(r"FileNotFound|NoSuchFile|No such file|NoSuchKey|PATH_NOT_FOUND", re.IGNORECASE)
@@ -232,6 +257,10 @@ _DENIED = re.compile(
 
 
 class _AlreadyThereError(HiveToDeltaError):
+    pass
+
+
+class _ClaimedError(TransientError):
     pass
 
 
