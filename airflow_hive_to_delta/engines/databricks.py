@@ -105,6 +105,8 @@ class Databricks(Engine):
         only those can write to whom you trust. When not given, a folder in the home of the connection's identity.
     :param run_settings: more of what ``runs/submit`` takes, such as ``access_control_list``, ``run_as``, ``queue`` or
         ``budget_policy_id``.
+    :param libraries: what is to be installed from PyPI for the runs, such as ``["boto3>=1.36"]``, where the runtime has
+        none or an older one.
     :param poll_seconds: how often a run is asked for.
     """
 
@@ -115,10 +117,11 @@ class Databricks(Engine):
     existing_cluster_id: str | None = None
     new_cluster: dict[str, Any] | None = field(default=None, repr=False)
     serverless: bool = False
-    environment_version: str = "3"
+    environment_version: str = "4"
     job_id: int | None = None
     package_folder: str | None = None
     run_settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    libraries: list[str] = field(default_factory=list)
     poll_seconds: float = 10.0
     poll_errors: int = 5
 
@@ -137,8 +140,12 @@ class Databricks(Engine):
             )
         if self.job_id is not None and (type(self.job_id) is not int or self.job_id < 1):
             raise ValueError(f"job_id is {self.job_id!r}, expected the number of a job, such as 620171523411")
-        if self.job_id is not None and self.run_settings:
-            raise ValueError("run_settings are of runs that are submitted; a job that is defined has its own settings")
+        if self.job_id is not None and (self.run_settings or self.libraries):
+            raise ValueError(
+                "run_settings and libraries are of runs that are submitted; a job that is defined has its own"
+            )
+        if not isinstance(self.libraries, list):
+            raise TypeError(f"libraries is {self.libraries!r}, expected a list of requirements")
         if self.job_id is not None and self.package_folder is None:
             raise ValueError(
                 f"job_id is given without package_folder: the job's task runs {SCRIPT_NAME} in a folder, which has to "
@@ -275,14 +282,19 @@ class Databricks(Engine):
         }
         if spec.timeout is not None:
             run["timeout_seconds"] = max(int(spec.timeout), 1)
+        if self.serverless:
+            environment: dict[str, Any] = {"environment_version": self.environment_version}
+            if self.libraries:
+                environment["dependencies"] = self.libraries
+            task["environment_key"] = "default"
+            run["environments"] = [{"environment_key": "default", "spec": environment}]
+            return run
         if self.existing_cluster_id is not None:
             task["existing_cluster_id"] = self.existing_cluster_id
-        elif self.new_cluster is not None:
-            task["new_cluster"] = self.new_cluster
         else:
-            task["environment_key"] = "default"
-            spec_of_environment = {"environment_version": self.environment_version}
-            run["environments"] = [{"environment_key": "default", "spec": spec_of_environment}]
+            task["new_cluster"] = self.new_cluster
+        if self.libraries:
+            task["libraries"] = [{"pypi": {"package": package}} for package in self.libraries]
         return run
 
     def _list_runs(self) -> Iterator[dict[str, Any]]:

@@ -21,9 +21,11 @@ from airflow_hive_to_delta.engines.databricks import SCRIPT_NAME
 from airflow_hive_to_delta.engines.package import package_zip
 from airflow_hive_to_delta.job.documents import DONE, put_document, read_document
 from airflow_hive_to_delta.job.file_lists import ListMaker
+from airflow_hive_to_delta.job.run import run as run_job
 from tests.support.airflow_runs import dag_source
 from tests.support.oracle import assert_same, delta_at
 from tests.support.platform_databricks import TOKEN, USER, DatabricksPlatform
+from tests.support.project import PROJECT
 
 HOME = f"/Workspace/Users/{USER}/.airflow-hive-to-delta"
 CLUSTER = {"spark_version": "17.3.x-scala2.13", "node_type_id": "m7g.large", "num_workers": 2}
@@ -63,7 +65,10 @@ def test_it_is_an_engine_that_can_be_made_again_from_json() -> None:
         ({"serverless": True, "new_cluster": CLUSTER}, "new_cluster and serverless says where"),
         ({"job_id": "12"}, "job_id is '12', expected the number of a job"),
         ({"job_id": 12}, "job_id is given without package_folder"),
-        ({"job_id": 12, "package_folder": "/Workspace/x", "run_settings": {"queue": {}}}, "has its own settings"),
+        (
+            {"job_id": 12, "package_folder": "/Workspace/x", "run_settings": {"queue": {}}},
+            "a job that is defined has its own",
+        ),
         ({"serverless": True, "package_folder": "/Shared/x"}, "begins with /Workspace/ or /Volumes/"),
         ({"new_cluster": {"spark_conf": {"fs.s3a.secret.key": "abc"}}}, "'fs.s3a.secret.key' that may be secret"),
     ],
@@ -84,6 +89,10 @@ def test_a_reference_to_a_secret_is_none() -> None:
         ({"existing_cluster_id": "0923-1"}, {"existing_cluster_id": "0923-1"}),
         ({"new_cluster": CLUSTER}, {"new_cluster": CLUSTER}),
         ({"serverless": True}, {"environment_key": "default"}),
+        (
+            {"new_cluster": CLUSTER, "libraries": ["boto3>=1.36"]},
+            {"new_cluster": CLUSTER, "libraries": [{"pypi": {"package": "boto3>=1.36"}}]},
+        ),
     ],
 )
 def test_a_run_is_submitted_with_its_package_and_two_addresses(platform, compute, where) -> None:
@@ -107,6 +116,13 @@ def test_a_run_is_submitted_with_its_package_and_two_addresses(platform, compute
     engine.submit(spec_of(platform, "hive-to-delta-2"), {})
     assert [r for r in platform.requests if r.endswith("workspace/import")] == ["POST /api/2.0/workspace/import"] * 2
     assert len(platform.jobs) == 2
+
+
+def test_serverless_compute_gets_an_environment(platform) -> None:
+    engine_of(platform, serverless=True, libraries=["boto3>=1.36"]).submit(spec_of(platform), {})
+    (asked,) = platform.submitted
+    environment = {"environment_version": "4", "dependencies": ["boto3>=1.36"]}
+    assert asked["environments"] == [{"environment_key": "default", "spec": environment}]
 
 
 def test_a_volume_has_the_package_once(platform) -> None:
@@ -317,3 +333,36 @@ def test_a_table_is_converted_where_python_has_no_keys(lake, platform, spark) ->
     assert f"{lake.bucket}/orders/_delta_log/00000000000000000000.json" in keys
     assert not [key for key in keys if "claim-" in key]
     assert any("began, on Spark" in line for line in status.log)
+
+
+def test_the_dag_of_its_page(lake, platform, run_dag, monkeypatch) -> None:
+    """Against the stand-in, as it is. The jobs are done by the session of the tests, whose catalog is a metastore."""
+    page = (PROJECT / "docs" / "engines" / "databricks.md").read_text()
+    (source,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    lake.put("people/000000_0", {"name": ["Ada", None]})
+    original = lake.hive_table({"name": "string"}, name="people")
+    lake.spark.sql(f"CREATE SCHEMA {lake.database}_bronze")
+    platform.play = lambda job: run_job(
+        JobRequest.from_dict(read_document(parse_location(job.arguments[0]), None)),
+        lake.spark,
+        results=parse_location(job.results_uri),
+    )
+    for there, here in {
+        "hive_metastore.sales.": f"spark_catalog.{lake.database}.",
+        '"main", "bronze"': f'"spark_catalog", "{lake.database}_bronze"',
+        "s3://lake/": f"s3://{lake.bucket}/",
+        '"databricks_default",': f"{platform.conn_id!r}, poll_seconds=0.02,",
+        "PerTable(": "PerTable(retries=0, ",
+    }.items():
+        assert there in source
+        source = source.replace(there, here)
+    platform.held = 2  # the first task waits for its job in the triggerer
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "true")
+    run = run_dag(source)
+    assert run.state == "success", run.log
+    (told,) = run.xcom("report", "report")["tables"]
+    assert (told["status"], told["verified"]) == ("converted", {"counts": 0})
+    assert_same(lake.spark, original, lake.spark.table(f"{lake.database}_bronze.people"))
+    assert "without a worker" in run.log
+    assert {body["tasks"][0]["new_cluster"]["node_type_id"] for body in platform.submitted} == {"m7gd.xlarge"}
+    assert TOKEN not in run.log + run.all_xcoms()

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from airflow_hive_to_delta.core.lifecycle import convert
+from airflow_hive_to_delta.core.storage.uri import parse_location
+from airflow_hive_to_delta.job.documents import read_document
+from airflow_hive_to_delta.job.request import JobRequest
+from airflow_hive_to_delta.job.run import run as run_job
 from tests.support.airflow_runs import dag_source
+from tests.support.crashes import Killed
+from tests.support.migrations import group
+from tests.support.oracle import delta_at
 from tests.support.platforms import Platform
 
 #: The stand-ins, as module and class.
 PLATFORMS: dict[str, str] = {
     "databricks": "tests.support.platform_databricks.DatabricksPlatform",
+    "glue": "tests.support.platform_glue.GluePlatform",
 }
 
 
@@ -117,9 +128,15 @@ def test_a_job_that_was_cancelled_on_its_platform_is_tried_again(run_dag, platfo
 
 def test_a_killed_task_ends_its_job(run_dag, platform) -> None:
     platform.held = None
-    kill = "import os, signal, threading\n"
-    more = "retries=0, pre_execute=lambda _: threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM)).start()"
-    run = run_dag(discover(platform, more, imports=kill))
+    ask = platform.ask
+
+    def kills_the_task(job):
+        platform.ask = ask
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ask(job)
+
+    platform.ask = kills_the_task
+    run = run_dag(discover(platform, "retries=0"))
     assert run.state == "failed"
     assert "The task was killed, and its job was ended with it" in run.log
     assert [job.state for job in platform.jobs] == ["cancelled"]
@@ -138,3 +155,32 @@ def test_a_deferred_task_takes_up_its_job_when_that_has_ended(run_dag, platform)
     assert (run.state, run.tries) == ("success", {"discover": 1})
     assert len(platform.jobs) == 1
     assert "without a worker" in run.log
+
+
+def test_a_table_that_kills_its_job_takes_no_other_of_its_batch_with_it(
+    lake, run_dag, spark, platform, monkeypatch
+) -> None:
+    for name in ("a", "poison", "z"):
+        lake.put(f"{name}/000000_0", {"n": [1]})
+        lake.glue_table({"n": "bigint"}, name=name)
+    convert_files = convert._convert_files
+
+    def kills(context, *arguments):
+        if context.table.name == "poison":
+            raise Killed
+        return convert_files(context, *arguments)
+
+    def play(job):
+        request = JobRequest.from_dict(read_document(parse_location(job.arguments[0]), None))
+        run_job(request, spark, results=parse_location(job.results_uri))
+
+    monkeypatch.setattr(convert, "_convert_files", kills)
+    platform.play = play
+    more = {"engine": platform.engine, "imports": platform.imports, "per_table": "batch_size=3, max_workers=1"}
+    run = run_dag(group(lake, "verify=None", **more))
+    assert run.state == "failed"
+    told = {t["table"].rpartition(".")[2]: t for t in run.xcom("report", "report")["tables"]}
+    assert {name: t["status"] for name, t in told.items()} == {"a": "converted", "poison": "failed", "z": "converted"}
+    assert "The driver was lost" in told["poison"]["error"]
+    assert delta_at(spark, lake.location("z")).collect() == [(1,)]
+    assert len(platform.jobs) == 2, "the batch, and then the suspect by itself"

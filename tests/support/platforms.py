@@ -11,7 +11,7 @@ import signal
 import subprocess
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from airflow_hive_to_delta.job.documents import DONE, put_document
+from tests.support.crashes import Killed
 
 State = Literal["running", "succeeded", "failed", "cancelled"]
 
@@ -71,6 +72,8 @@ class Platform(ABC):
         self.failures: list[int | None] = []
         #: How the next submissions fail. None: they are carried out, but their answer is lost.
         self.submit_failures: list[int | None] = []
+        #: Does the work of jobs, in place of leaving an answer. ``Killed``: the job dies in the middle.
+        self.play: Callable[[PlatformJob], None] | None = None
         self._answers: dict[int | None, dict[str, Any] | None] = {None: {"tables": []}}
 
     def answer(self, result: dict[str, Any] | None, job: int | None = None) -> None:
@@ -117,6 +120,14 @@ class Platform(ABC):
             pass
         elif self.held > 0:
             self.held -= 1
+        elif self.play is not None:
+            try:
+                self.play(job)
+            except Killed:
+                job.error = "The driver was lost"
+                job.state = "failed"
+            else:
+                job.state = "succeeded"
         else:
             number = self.jobs.index(job)
             result = self._answers.get(number, self._answers[None])

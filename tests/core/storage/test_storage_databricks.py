@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -110,15 +111,14 @@ def test_texts_are_read_in_part_and_whole(storage, entry) -> None:
 @pytest.mark.parametrize("can_copy", [True, False])
 def test_a_long_text_goes_by_the_disk_where_that_is_allowed(storage, entry, runtime, can_copy) -> None:
     runtime.setattr(databricks, "_LONGEST_TEXT", 10)
-    copied = []
-    copy = storage._files.cp
-    runtime.setattr(storage._files, "cp", lambda *paths: copied.append(paths) or copy(*paths))
+    copy = Mock(side_effect=storage._files.cp)
+    runtime.setattr(storage._files, "cp", copy)
     if not can_copy:
         ls = storage._files.ls
         runtime.setattr(storage._files, "ls", lambda path: _denied() if path.startswith("file:") else ls(path))
     assert storage.put_if_absent(entry, io.BytesIO(b"a longer text\n"))
     assert read(storage, entry) == b"a longer text\n"
-    assert bool(copied) is can_copy
+    assert copy.called is can_copy
 
 
 def test_what_dbutils_raises_is_translated(storage, entry, runtime) -> None:
