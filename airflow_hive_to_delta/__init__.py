@@ -57,6 +57,7 @@ _NAMES = {
     "EmrServerless": f"{_PACKAGE}.engines",
     "Engine": f"{_PACKAGE}.engines",
     "GlueJob": f"{_PACKAGE}.engines",
+    "Databricks": f"{_PACKAGE}.engines",
     "LocalSpark": f"{_PACKAGE}.engines",
     "SparkConnect": f"{_PACKAGE}.engines",
     "SparkSubmit": f"{_PACKAGE}.engines",

@@ -40,7 +40,7 @@ PUBLIC_NAMES = {
     *("PlanMigrationOperator", "VerifyTableOperator", "SyncTableOperator", "VacuumExternalFilesOperator"),
     *("RollbackTableOperator", "CutOverTableOperator", "MigrationReportOperator"),
     *("hive_to_delta_task_group", "hive_to_delta_sync_task_group"),
-    *("Engine", "LocalSpark", "SparkSubmit", "SparkConnect", "EmrServerless", "GlueJob"),
+    *("Engine", "LocalSpark", "SparkSubmit", "SparkConnect", "EmrServerless", "GlueJob", "Databricks"),
     *("GlueSource", "CatalogSource", "GlueTarget", "CatalogTarget", "FileListing", "Staging", "PerTable"),
     "SyncSettings",
 }

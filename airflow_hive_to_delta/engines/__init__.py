@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_hive_to_delta.engines.databricks import Databricks
 from airflow_hive_to_delta.engines.emr_serverless import EmrServerless
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
 from airflow_hive_to_delta.engines.glue import GlueJob
@@ -11,6 +12,7 @@ from airflow_hive_to_delta.engines.spark_submit import SparkSubmit
 from airflow_hive_to_delta.job.request import JobRequest
 
 __all__ = [
+    "Databricks",
     "EmrServerless",
     "Engine",
     "GlueJob",

@@ -41,8 +41,10 @@ def is_result_name(name: str) -> bool:
 
 
 def needs_spark(location: Location) -> bool:
-    """Whether a document there can only be read through a session of Spark, as on HDFS."""
-    return location.scheme not in {"file", *S3_SCHEMES}
+    """Whether a document there can only be read through a session of Spark, as on HDFS, or by Unity Catalog."""
+    from airflow_hive_to_delta.core.storage.databricks import needs_dbutils
+
+    return location.scheme not in {"file", *S3_SCHEMES} or (location.scheme in S3_SCHEMES and needs_dbutils())
 
 
 def read_document(location: Location, spark: SparkSession | None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ that was made again for each table, or null.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -52,6 +53,7 @@ from airflow_hive_to_delta.core.results import (
     VerifyResult,
 )
 from airflow_hive_to_delta.core.runner import run_tables
+from airflow_hive_to_delta.core.storage.databricks import NO_CREDENTIALS_NOTE, needs_dbutils
 from airflow_hive_to_delta.core.storage.uri import redacted
 from airflow_hive_to_delta.job.file_lists import GivenLists, ListMaker, make_listing
 from airflow_hive_to_delta.job.manifests import list_error
@@ -79,7 +81,7 @@ def list_files(
     inline_limit: int,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    maker = ListMaker(spark, ConversionOptions.from_dict(options), inline_limit)
+    maker = ListMaker(spark, _read_options(options), inline_limit)
     maker.strategy(listing)  # a listing that cannot be had fails the job, and not each of its tables
     lists = []
     for document, manifest in zip(tables, manifests, strict=True):
@@ -117,7 +119,7 @@ def plan_tables(
         [_read_definition(spark, table) for table in _parse_tables(tables)],
         strategy,
         max_workers=max_workers,
-        options=ConversionOptions.from_dict(options),
+        options=_read_options(options),
     )
     return {"results": [plan.to_dict() for plan in plans]}
 
@@ -133,7 +135,7 @@ def convert_tables(
     list_again: dict[str, Any] | None = None,
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
-    chosen = ConversionOptions.from_dict(options)
+    chosen = _read_options(options)
     infos = _parse_tables(tables)
     schemas = {table.qualified_name: schema for table, schema in zip(infos, target_schemas, strict=True)}
     listing = _make_given_listing(spark, lists, list_again, chosen)
@@ -162,7 +164,7 @@ def verify_tables(
     list_again: dict[str, Any] | None = None,
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
-    chosen = ConversionOptions.from_dict(options)
+    chosen = _read_options(options)
     later_try = bool(list_again and list_again["later_try"])
     listing = _make_given_listing(spark, lists, list_again and {**list_again, "later_try": False}, chosen)
     # What was mended after a first try is seen by a new list only, and a sync may have mended it.
@@ -199,7 +201,7 @@ def sync_tables(
     list_again: dict[str, Any] | None = None,
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
-    chosen = ConversionOptions.from_dict(options)
+    chosen = _read_options(options)
     listing = _make_given_listing(spark, lists, list_again, chosen)
 
     what_to_sync = SyncOptions.from_dict(sync_options)
@@ -225,7 +227,7 @@ def vacuum_tables(
     options: dict[str, Any],
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
-    chosen = ConversionOptions.from_dict(options)
+    chosen = _read_options(options)
 
     def vacuum(table: TableInfo) -> VacuumResult:
         result = vacuum_external_files(
@@ -252,7 +254,7 @@ def roll_back_tables(
     options: dict[str, Any],
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
-    chosen = ConversionOptions.from_dict(options)
+    chosen = _read_options(options)
 
     def roll_back(table: TableInfo) -> RollbackResult:
         result = rollback_table(spark, table, lose_versions=lose_versions, options=chosen)
@@ -270,7 +272,7 @@ def cut_over_tables(
     options: dict[str, Any],
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
-    chosen = ConversionOptions.from_dict(options)
+    chosen = _read_options(options)
 
     def make_failed(table: TableInfo, _: Exception) -> CutOverResult:
         return CutOverResult(table.qualified_name, redacted(table.location), False, "failed")
@@ -307,13 +309,26 @@ def _run(
 
     def begin(table: TableInfo) -> Result:
         kept.begin(table.qualified_name)
-        return work(_read_known_definition(spark, table) if listing is None else _read_definition(spark, table))
+        result = work(_read_known_definition(spark, table) if listing is None else _read_definition(spark, table))
+        if needs_dbutils():
+            result.notes.append(NO_CREDENTIALS_NOTE)
+        return result
 
     def end(table: TableInfo, result: Result) -> None:
         kept.end(table.qualified_name, {"result": result.to_dict(), "files": list_made(table)})
 
     results = run_tables(begin, tables, make_failed_result, max_workers=max_workers, on_end=end)
     return {"results": [result.to_dict() for result in results], "files": [list_made(table) for table in tables]}
+
+
+def _read_options(document: dict[str, Any]) -> ConversionOptions:
+    """The options of a request. Where Python reaches no file, as with Unity Catalog, Spark is to read them.
+
+    There is no checkpoint then, for ``dbutils`` writes texts only where users share the compute. Databricks makes one
+    with a later commit.
+    """
+    options = ConversionOptions.from_dict(document)
+    return replace(options, stats="scan", checkpoint_over_files=sys.maxsize) if needs_dbutils() else options
 
 
 def _parse_tables(documents: Tables) -> list[TableInfo]:

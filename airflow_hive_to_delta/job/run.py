@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, MissingError, PermanentError, describe_error
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.session import cluster_session, local_session
+from airflow_hive_to_delta.core.storage.databricks import is_databricks
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from airflow_hive_to_delta.job.actions import ACTIONS
 from airflow_hive_to_delta.job.documents import DONE, delete_document, needs_spark, put_document, read_document
@@ -181,6 +182,8 @@ def _parse(text: str, what: str) -> Location:
 
 
 def _stop(session: SparkSession) -> None:
+    if is_databricks():  # where the session is that of the cluster, and its other users would lose it
+        return
     with suppress(Exception):  # of a JVM that is gone there is nothing to stop
         session.stop()
 

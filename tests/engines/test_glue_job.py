@@ -309,7 +309,7 @@ def test_a_run_that_glue_does_not_stop_is_told(platform, engine) -> None:
     ref = engine.submit(SPEC, {})
     refused = {"JobRunId": ref.id, "ErrorDetail": {"ErrorCode": "InternalServiceException", "ErrorMessage": "later"}}
     platform.batch_stop_job_run = lambda _: {"Errors": [refused]}
-    with pytest.raises(JobError, match="does not stop the run jr_.* InternalServiceException: later"):
+    with pytest.raises(JobError, match=r"does not stop the run jr_.* InternalServiceException: later"):
         engine.cancel(ref, 4)
 
 

@@ -1,4 +1,4 @@
-"""The storage of a table's log: S3, the local disk, or a Hadoop file system.
+"""The storage of a table's log: S3, the local disk, a Hadoop file system, or what Databricks gives access to.
 
 No storage overwrites a file (rule 2). Data files are only deleted through it, by a vacuum, or moved to a hidden folder,
 by a rollback.
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage.base import Storage
+from airflow_hive_to_delta.core.storage.databricks import DatabricksStorage, is_databricks, needs_dbutils
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 def storage_for(location: Location, spark: SparkSession | None, options: ConversionOptions) -> Storage:
     """The storage that a location lies on.
 
-    :param spark: needed for Hadoop file systems only (HDFS, ABFS, GCS).
+    :param spark: needed for Hadoop file systems (HDFS, ABFS, GCS), and on Databricks.
     :raises PermanentError: the location is on a Hadoop file system, and the session has no JVM to reach it by.
     """
     if location.scheme in S3_SCHEMES:
-        return S3Storage(options)
+        return DatabricksStorage(spark) if spark is not None and needs_dbutils() else S3Storage(options)
     if location.scheme == "file":
         return LocalStorage()
+    if spark is not None and is_databricks() and type(spark).__module__.startswith("pyspark.sql.connect"):
+        return DatabricksStorage(spark)
     from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
 
     return HadoopStorage(spark)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,25 +18,33 @@ import pytest
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage.base import Storage
+from airflow_hive_to_delta.core.storage.databricks import DatabricksStorage
 from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
+from tests.support import dbutils_module
 from tests.support.s3_servers import s3_server
 from tests.support.storages import read
 
 MEBIBYTE = 1024 * 1024
 
 
-@pytest.fixture(params=["moto", "s3proxy", "local", "hadoop"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Storage, Location]]:
+@pytest.fixture(params=["moto", "s3proxy", "local", "hadoop", "dbutils"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Storage, Location]]:
     """A storage and a folder on it that does not exist yet."""
     if request.param in ("moto", "s3proxy"):
         with s3_server(request, request.param) as client:
             name = f"b-{uuid.uuid4().hex[:12]}"
             client.create_bucket(Bucket=name)
             yield S3Storage(ConversionOptions()), parse_location(f"s3://{name}/a b/t'1%20")
+    elif request.param == "dbutils":
+        monkeypatch.setitem(sys.modules, "pyspark.dbutils", dbutils_module)
+        bucket = request.getfixturevalue("bucket")
+        yield DatabricksStorage(request.getfixturevalue("spark")), parse_location(f"s3://{bucket}/a b/t'1%20")
     else:
         found = LocalStorage() if request.param == "local" else HadoopStorage(request.getfixturevalue("spark"))
         yield found, parse_location(f"{tmp_path}/a b/t'1%20")
