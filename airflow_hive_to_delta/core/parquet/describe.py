@@ -1,22 +1,23 @@
 """Describing the data files of a table on the executors: their columns, rows and statistics.
 
 They are read from the Parquet footers (:mod:`footers`), or by Spark's own reader (:mod:`scan`) where Python workers
-cannot reach the storage.
+cannot reach the storage, which :mod:`access` finds out.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.catalogs.nested_tables import check_no_delta_table_within
-from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError
+from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError, UnreachableStorageError
 from airflow_hive_to_delta.core.parquet import scan
+from airflow_hive_to_delta.core.parquet.access import FileAccess, choose_access, read_by_spark
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, check_folder_keys, error_row
 from airflow_hive_to_delta.core.parquet.footers import FooterReader
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
@@ -60,6 +61,8 @@ class DescribedFiles:
     layouts: dict[str, str]
     #: Whether the files were described by Spark's own reader instead of from their footers.
     scanned: bool
+    #: How the files were read, where it is not as the options say.
+    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def none(cls, frame: DataFrame) -> DescribedFiles:
@@ -79,7 +82,13 @@ class DescribedFiles:
         if not self.scanned:
             return self.frame, self.layouts
         batch_size = _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_SCAN)
-        return scan.with_statistics(spark, self.frame, schema.schema, leaves, batch_size)
+        if options.stats != "none":
+            return scan.with_statistics(spark, self.frame, schema.schema, leaves, batch_size)
+        from pyspark.sql import functions as F  # noqa: N812
+
+        # Without columns Spark only counts rows, which footers tell it.
+        counted, layouts = scan.with_statistics(spark, self.frame, schema.schema, (), batch_size)
+        return counted.withColumn("leaf_statistics", F.lit(None).cast("string")), layouts
 
     def read(self, spark: SparkSession, schema: StructType, options: ConversionOptions) -> Iterator[DataFrame]:
         """The rows of the files, which Spark reads with the given schema: a DataFrame for each batch of files."""
@@ -108,27 +117,56 @@ def describe_files(
     :raises HiveToDeltaError: a file cannot be part of the table. The message names the first such file.
     :raises UnsupportedTableError: another Delta table lies inside the table.
     """
-    scanned = options.stats == "scan"
     with persisted(files) as listed:
-        batch_size = (
-            _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
-            if options.stats == "none"
-            else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
-        )
         with spark_call(f"Counting the files of {root}"):
             folders = _files_by_folder(listed)
         check_no_delta_table_within(root, folders, spark, options)
-        tasks = max(-(-sum(folders.values()) // batch_size), 1)
-        describe = scan.PathReader if scanned else FooterReader
-        rows = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
-        with persisted(rows) as frame:
-            with spark_call(f"Describing the files of {root}"):
-                described = _totalled(frame, scanned=scanned)
-            if scanned and described.file_count:
-                size = _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_SCAN)
-                described.evidence = scan.merged_evidence(spark, frame, size)
-                _check_scanned_folders(described, options)
+        file_count = sum(folders.values())
+        access = choose_access(spark, listed, folders, options)
+        with ExitStack() as kept:
+            try:
+                described = kept.enter_context(
+                    _described(spark, listed, file_count, root, partition_types, access, options)
+                )
+            except UnreachableStorageError as error:
+                access = read_by_spark(f"{root.scheme}://{root.authority}", str(error).partition("\n")[0], options)
+                described = kept.enter_context(
+                    _described(spark, listed, file_count, root, partition_types, access, options)
+                )
             yield described
+
+
+@contextmanager
+def _described(
+    spark: SparkSession,
+    listed: DataFrame,
+    file_count: int,
+    root: Location,
+    partition_types: dict[str, str],
+    access: FileAccess,
+    options: ConversionOptions,
+) -> Iterator[DescribedFiles]:
+    """Describe files that are kept in Spark, in the way that was chosen."""
+    batch_size = (
+        _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
+        if options.stats == "none"
+        else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
+    )
+    describe: scan.PathReader | FooterReader = (
+        scan.PathReader(str(root), partition_types, options)
+        if access.by_spark
+        else FooterReader(str(root), partition_types, options, access.web_hdfs)
+    )
+    rows = listed.repartition(max(-(-file_count // batch_size), 1)).mapInArrow(describe, DESCRIBED_SCHEMA)
+    with persisted(rows) as frame:
+        with spark_call(f"Describing the files of {root}"):
+            described = _totalled(frame, scanned=access.by_spark)
+        described.notes = list(access.notes)
+        if access.by_spark and described.file_count:
+            size = _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_SCAN)
+            described.evidence = scan.merged_evidence(spark, frame, size)
+            _check_scanned_folders(described, options)
+        yield described
 
 
 class EvidenceMerger:
