@@ -87,7 +87,8 @@ def hadoop_cluster(folder: Path) -> Iterator[HadoopCluster]:
                 yield HadoopCluster(jvm, hdfs, metastore, conf_dir, process.pid, hdfs_conf, yarn_conf)
         finally:
             gateway.shutdown()
-            process.stdin.close()  # its JVM ends with its input
+            if process.stdin is not None:
+                process.stdin.close()
             process.kill()
             process.wait()
 

@@ -136,8 +136,13 @@ def _read_local(location: Location, length: int, _version: str | None, _options:
 
 
 def _read_s3(location: Location, length: int, version: str | None, options: ConversionOptions) -> Tail:
-    from botocore.exceptions import ClientError, NoCredentialsError
-    from urllib3.exceptions import HTTPError
+    try:
+        from botocore.exceptions import ClientError, NoCredentialsError
+        from urllib3.exceptions import HTTPError
+    except ImportError as error:
+        raise UnreachableStorageError(
+            f"The footer of {location} cannot be read by a Python worker without boto3: {error}"
+        ) from error
 
     from airflow_hive_to_delta.core.storage import aws
     from airflow_hive_to_delta.core.storage.aws_errors import aws_call

@@ -136,6 +136,7 @@ class HadoopStorage:
     def _create_and_rename(self, target: Any, source: BinaryIO) -> None:
         hadoop = self._jvm.org.apache.hadoop.fs
         files = target.getFileSystem(self._conf)
+        target = files.makeQualified(target)  # a context of files takes no URI without an authority, as in hdfs:///t
         folder = target.getParent()
         temporary = hadoop.Path(folder, f".{target.getName()}.{uuid.uuid4().hex}.tmp")
         made = not files.exists(folder)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage.base import Storage
 from airflow_hive_to_delta.core.storage.local import LocalStorage
-from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ def storage_for(location: Location, spark: SparkSession | None, options: Convers
     :raises PermanentError: the location is on a Hadoop file system, and the session has no JVM to reach it by.
     """
     if location.scheme in S3_SCHEMES:
+        from airflow_hive_to_delta.core.storage.s3 import S3Storage
+
         return S3Storage(options)
     if location.scheme == "file":
         return LocalStorage()

@@ -154,7 +154,7 @@ def test_credentials_that_s3_denies_are_told_from_none_at_all(s3proxy_endpoint, 
 
     def client(service: str, region: str | None, config: Any) -> Any:
         session = boto3.session.Session(**{name: value or None for name, value in keys.items()})
-        return session.client(service, region_name=region, config=config, endpoint_url=s3proxy_endpoint)
+        return session.client(service, region_name=region, config=config, endpoint_url=s3proxy_endpoint)  # type: ignore[call-overload]
 
     monkeypatch.setitem(aws._regions, "b", REGION)
     with aws.clients_from(client):
