@@ -5,6 +5,7 @@ INSTALLED := .venv/.installed
 JAVA := .venv/.java-home
 JARS := .jars/spark/packages.txt
 S3_SERVER := .jars/s3-server.jar
+HADOOP := .jars/hadoop/.fetched
 CHROMIUM := .venv/.chromium
 SPARK35 := .venv-spark35/.installed
 SPARK35_JARS := $(CURDIR)/.venv-spark35/jars
@@ -24,7 +25,7 @@ demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --ui
 
 # Spark plans a query on one core: two sessions side by side keep two cores busy.
-test: lint types $(JARS) $(S3_SERVER) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
+test: lint types $(JARS) $(S3_SERVER) $(HADOOP) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal
 
 test-spark35: $(S3_SERVER) $(SPARK35) ## The tests of the core on Spark 3.5
@@ -40,9 +41,10 @@ quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 # Random examples and damaged footers, others each time; an hour or more.
 soak: $(JARS) $(S3_SERVER) ## The long forms of tests: random examples, damaged footers, many tables, small ones on Spark
 	JAVA_HOME="$$(cat $(JAVA))" FOOTER_MUTANTS=500000 HYPOTHESIS_PROFILE=long MANY_TABLES=1500 \
-		HIVE_TO_DELTA_MONTHS=5 HIVE_TO_DELTA_DAYS=60 \
+		HIVE_TO_DELTA_MONTHS=5 HIVE_TO_DELTA_DAYS=60 SOAK=1 \
 		$(BIN)/pytest -n 2 --dist worksteal tests/core/parquet/test_footer_fuzz.py tests/core/lifecycle/test_properties.py \
-		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py -k "mutant or test_properties or test_month or more_tables"
+		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py tests/engines/test_spark_connect.py \
+		-k "mutant or test_properties or test_month or more_tables or in_the_middle"
 	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_ALL_ON_SPARK=1 $(BIN)/pytest -n 2 --dist worksteal tests/core/delta tests/core/lifecycle \
 		--ignore tests/core/delta/test_small_log.py
 
@@ -86,6 +88,12 @@ $(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/spark/versions.py airfl
 $(S3_SERVER): $(INSTALLED) $(JAVA) scripts/s3-server scripts/s3-server.xml
 	@echo "Downloading the S3 server of the tests (some 55 MB, once)"
 	@JAVA_HOME="$$(cat $(JAVA))" scripts/s3-server $(BIN)/python $@
+
+# HDFS, YARN and a Hive metastore for the tests, in one JVM.
+$(HADOOP): $(INSTALLED) $(JAVA) scripts/hadoop-cluster scripts/hadoop-cluster.xml
+	@echo "Downloading the Hadoop cluster of the tests (some 70 MB, once)"
+	@JAVA_HOME="$$(cat $(JAVA))" scripts/hadoop-cluster $(BIN)/python $(@D)
+	@touch $@
 
 # Spark 3.5 cannot share an environment with Spark 4. Its own has what the core and its tests need, and no Airflow.
 $(SPARK35): constraints-spark35.txt airflow_hive_to_delta/core/spark/versions.py $(INSTALLED) $(JAVA)

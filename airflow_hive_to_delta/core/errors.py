@@ -41,6 +41,13 @@ class AccessDeniedError(PermanentError):
     """The storage or the catalog refused the identity. Denied is never taken for absent (rule 54)."""
 
 
+class UnreachableStorageError(AccessDeniedError):
+    """This process has no access of its own to a storage: it has no client for it, or finds no credentials at all.
+
+    It says nothing of a single file. Where a Python worker raises it, Spark's own reader may still read the files.
+    """
+
+
 class MissingError(PermanentError):
     """Something that must be there is not: a file, a bucket, a database."""
 
@@ -102,7 +109,7 @@ KINDS: dict[str, type[HiveToDeltaError]] = {
     kind.__name__: kind
     for kind in (
         *(PermanentError, UnsupportedTableError, SchemaError, PartitionError, AccessDeniedError, MissingError),
-        *(StaleFileListError, TransientError),
+        *(StaleFileListError, UnreachableStorageError, TransientError),
     )
 }
 

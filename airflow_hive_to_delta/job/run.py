@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_SECONDS = 10.0
 #: The first waits 50 ms, and each of the others four times as long as the one before it.
-_CONNECT_RETRIES = 6
+_CONNECT_RETRIES = 5
 #: What a session is called that is there before the request is read.
 _NAME = "airflow-hive-to-delta"
 

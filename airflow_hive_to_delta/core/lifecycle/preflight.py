@@ -204,7 +204,7 @@ def _configuration(schema: TableSchema, options: ConversionOptions) -> dict[str,
 def _notes(
     table: TableInfo, described: DescribedFiles, partition_types: Mapping[str, str], options: ConversionOptions
 ) -> list[str]:
-    notes = []
+    notes = list(described.notes)
     if not described.file_count:
         # Object stores cannot tell an empty folder from one that is gone (rule 44). Of a partitioned table only its
         # partitions were looked at: files may well be at its location.

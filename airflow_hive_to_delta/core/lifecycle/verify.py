@@ -94,6 +94,7 @@ def verify_table(
             level=level,
             success=True,
             version=found_version,
+            notes=list(original.files.notes),
         )
         comparison.compare(result)
     if not result.mismatch_count:

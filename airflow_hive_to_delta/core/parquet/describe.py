@@ -1,8 +1,8 @@
 """Describing the data files of a table: their columns, rows and statistics.
 
 They are read from the Parquet footers (:mod:`footers`), or by Spark's own reader (:mod:`scan`) where Python workers
-cannot reach the storage. The executors read them; the footers of a few files the driver itself, which has read them
-before a job of Spark has begun.
+cannot reach the storage, which :mod:`access` finds out. The executors read them; the footers of a few files the driver
+itself, which has read them before a job of Spark has begun.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.catalogs.nested_tables import check_no_delta_table_within
 from airflow_hive_to_delta.core.delta.local_frames import arrow_table, local_frame
-from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError
+from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError, UnreachableStorageError
 from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.parquet import scan
+from airflow_hive_to_delta.core.parquet.access import FileAccess, choose_access, read_by_spark
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, check_folder_keys, error_row
 from airflow_hive_to_delta.core.parquet.footers import FooterReader
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
@@ -44,6 +45,7 @@ _FILES_PER_TASK = 2_500
 _FILES_PER_SCAN = 10_000
 #: The most files whose footers the driver reads.
 FEW_FILES = 500
+_REACHED_BY_PYTHON = frozenset({"file", *S3_SCHEMES})
 
 _TOTALS_SCHEMA = (
     "files bigint, bytes bigint, absolute bigint, layout string, file_schema string, evidence string, "
@@ -70,6 +72,8 @@ class DescribedFiles:
     scanned: bool
     #: The rows of the frame, where the driver has described the files.
     rows: list[dict[str, Any]] | None = None
+    #: How the files were read, where it is not as the options say.
+    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def none(cls, frame: DataFrame) -> DescribedFiles:
@@ -89,7 +93,13 @@ class DescribedFiles:
         if not self.scanned:
             return self.frame, self.layouts
         batch_size = _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_SCAN)
-        return scan.with_statistics(spark, self.frame, schema.schema, leaves, batch_size)
+        if options.stats != "none":
+            return scan.with_statistics(spark, self.frame, schema.schema, leaves, batch_size)
+        from pyspark.sql import functions as F  # noqa: N812
+
+        # Without columns Spark only counts rows, which footers tell it.
+        counted, layouts = scan.with_statistics(spark, self.frame, schema.schema, (), batch_size)
+        return counted.withColumn("leaf_statistics", F.lit(None).cast("string")), layouts
 
     def read(self, spark: SparkSession, schema: StructType, options: ConversionOptions) -> Iterator[DataFrame]:
         """The rows of the files, which Spark reads with the given schema: a DataFrame for each batch of files."""
@@ -118,32 +128,60 @@ def describe_files(
     :raises HiveToDeltaError: a file cannot be part of the table. The message names the first such file.
     :raises UnsupportedTableError: another Delta table lies inside the table.
     """
-    scanned = options.stats == "scan"
-    with nullcontext(files) if files.isLocal() else persisted(files) as listed:
-        few = None if scanned else _collect_few(spark, listed, root)
-        if few is not None:
-            yield _describe_few(spark, few, root, partition_types, options)
-            return
-        batch_size = (
-            _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
-            if options.stats == "none"
-            else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
-        )
+    with nullcontext(files) if files.isLocal() else persisted(files) as listed, ExitStack() as kept:
+        few = None if options.stats == "scan" else _collect_few(spark, listed, root)
         with spark_call(f"Counting the files of {root}"):
-            folders = _files_by_folder(listed)
+            folders = _files_by_folder(listed) if few is None else _rows_by_folder(few)
         check_no_delta_table_within(root, folders, spark, options)
-        tasks = max(-(-sum(folders.values()) // batch_size), 1)
-        describe = scan.PathReader if scanned else FooterReader
-        rows = listed.repartition(tasks).mapInArrow(describe(str(root), partition_types, options), DESCRIBED_SCHEMA)
-        with persisted(rows) as frame:
-            with spark_call(f"Describing the files of {root}"):
-                totals = _total_by_layout(frame).mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA).collect()
-            described = _described(frame, (row.asDict() for row in totals), scanned=scanned)
-            if scanned and described.file_count:
-                size = _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_SCAN)
-                described.evidence = scan.merged_evidence(spark, frame, size)
-                _check_scanned_folders(described, options)
-            yield described
+        file_count = sum(folders.values())
+        try:
+            if few is not None:
+                described = _describe_few(spark, few, root, partition_types, options)
+            else:
+                access = choose_access(spark, listed, folders, options)
+                described = kept.enter_context(
+                    _describe_many(spark, listed, file_count, root, partition_types, access, options)
+                )
+        except UnreachableStorageError as error:
+            access = read_by_spark(f"{root.scheme}://{root.authority}", str(error).partition("\n")[0], options)
+            described = kept.enter_context(
+                _describe_many(spark, listed, file_count, root, partition_types, access, options)
+            )
+        yield described
+
+
+@contextmanager
+def _describe_many(
+    spark: SparkSession,
+    listed: DataFrame,
+    file_count: int,
+    root: Location,
+    partition_types: dict[str, str],
+    access: FileAccess,
+    options: ConversionOptions,
+) -> Iterator[DescribedFiles]:
+    """Describe files on the executors, in the way that was chosen."""
+    batch_size = (
+        _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
+        if options.stats == "none"
+        else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
+    )
+    describe: scan.PathReader | FooterReader = (
+        scan.PathReader(str(root), partition_types, options)
+        if access.by_spark
+        else FooterReader(str(root), partition_types, options, access.web_hdfs)
+    )
+    rows = listed.repartition(max(-(-file_count // batch_size), 1)).mapInArrow(describe, DESCRIBED_SCHEMA)
+    with persisted(rows) as frame:
+        with spark_call(f"Describing the files of {root}"):
+            totals = _total_by_layout(frame).mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA).collect()
+        described = _described(frame, (row.asDict() for row in totals), scanned=access.by_spark)
+        described.notes = list(access.notes)
+        if access.by_spark and described.file_count:
+            size = _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_SCAN)
+            described.evidence = scan.merged_evidence(spark, frame, size)
+            _check_scanned_folders(described, options)
+        yield described
 
 
 class EvidenceMerger:
@@ -189,13 +227,18 @@ def _files_by_folder(files: DataFrame) -> dict[str, int]:
     return {row.folder: row["count"] for row in counted.collect()}
 
 
+def _rows_by_folder(files: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    return Counter(file["path"].rpartition("/")[0] for file in files)
+
+
 def _collect_few(spark: SparkSession, files: DataFrame, root: Location) -> list[dict[str, Any]] | None:
-    """The files, if there are few, and the driver reaches the storage; else None."""
-    if not has_driver(spark) or root.scheme not in {"file", *S3_SCHEMES}:
+    """The files, if there are few and all on a storage that Python reaches by itself; else None."""
+    if not has_driver(spark) or root.scheme not in _REACHED_BY_PYTHON:
         return None
     with spark_call(f"Counting the files of {root}"):
-        rows = files.limit(FEW_FILES + 1).collect()
-    return [row.asDict() for row in rows] if len(rows) <= FEW_FILES else None
+        rows = [row.asDict() for row in files.limit(FEW_FILES + 1).collect()]
+    schemes = {row["path"].partition("://")[0] for row in rows if "://" in row["path"]}
+    return rows if len(rows) <= FEW_FILES and schemes <= _REACHED_BY_PYTHON else None
 
 
 def _describe_few(
@@ -209,8 +252,6 @@ def _describe_few(
 
     :param files: rows of FILES_SCHEMA.
     """
-    folders = Counter(file["path"].rpartition("/")[0] for file in files)
-    check_no_delta_table_within(root, folders, spark, options)
     batches = arrow_table(files, FILES_SCHEMA).to_batches()
     reader = FooterReader(str(root), partition_types, options)
     rows = [row for batch in reader(iter(batches)) for row in batch.to_pylist()]

@@ -7,9 +7,9 @@ not get the rest of a footer, because some malformed footers crash its process.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ from airflow_hive_to_delta.core.storage.uri import parse_location
 
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
+    from airflow_hive_to_delta.core.storage.web_hdfs import WebHdfs
 
 _OUTPUT_ROWS = 1_000
 #: Layouts that one task remembers. Most tables have a few.
@@ -69,6 +70,8 @@ class FooterReader:
     #: Delta type of every partition column, in order.
     partition_types: dict[str, str]
     options: ConversionOptions
+    #: By the authority of an HDFS: the service over which its files are read.
+    web_hdfs: Mapping[str, WebHdfs] = field(default_factory=dict)
     #: The layouts that were found last, the latest first. It is replaced and never changed, as threads share it.
     _layouts: tuple[tuple[SchemaPart, Layout], ...] = ()
 
@@ -93,7 +96,7 @@ class FooterReader:
             placement = locator.locate(file)
             if placement is None:
                 return None
-            tail, modification_time = read_tail(placement.location, file["size"], self.options)
+            tail, modification_time = read_tail(placement.location, file["size"], self.options, self.web_hdfs)
             part, layout, footer = parse_footer(tail, path, self._layouts)
             if not any(part is known for known, _ in self._layouts):
                 self._layouts = ((part, layout), *self._layouts[: _MOST_LAYOUTS - 1])

@@ -1,4 +1,7 @@
-"""Clients of AWS, each made once per process and identity, and the regions of buckets."""
+"""Clients of AWS, each made once per process and identity, and the regions of buckets.
+
+boto3 is imported where it is used: a cluster on premises need not have it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,11 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-
 from airflow_hive_to_delta.core.errors import MissingError
 from airflow_hive_to_delta.core.storage.aws_errors import is_expired, translate_aws_error
 
 if TYPE_CHECKING:
+    from botocore.config import Config
     from mypy_boto3_glue import GlueClient
     from mypy_boto3_s3 import S3Client
 
@@ -27,7 +27,7 @@ _regions: dict[str, str] = {}
 
 
 #: Makes a client from a service, a region and boto3's settings for it.
-ClientFactory = Callable[[str, str | None, Config], Any]
+ClientFactory = Callable[[str, str | None, "Config"], Any]
 
 
 @contextmanager
@@ -72,6 +72,8 @@ def owner(expected_bucket_owner: str | None) -> dict[str, str]:
 
 
 def _find_region(bucket: str, region: str | None, expected_bucket_owner: str | None) -> str:
+    from botocore.exceptions import BotoCoreError, ClientError
+
     try:
         answer: Any = _client("s3", region).head_bucket(Bucket=bucket, **owner(expected_bucket_owner))
     except ClientError as error:
@@ -92,6 +94,8 @@ def _find_region(bucket: str, region: str | None, expected_bucket_owner: str | N
 
 @lru_cache(maxsize=32)
 def _client(service: Any, region: str | None) -> Any:
+    from botocore.config import Config
+
     config = Config(
         max_pool_connections=MAX_CONNECTIONS,
         retries={"mode": "standard", "max_attempts": 8},
@@ -117,6 +121,8 @@ def _expect_owner_of_source(params: dict[str, Any], **_: Any) -> None:
 
 
 def _from_environment(service: Any, region: str | None, config: Config) -> Any:
+    import boto3
+
     return boto3.session.Session().client(service, region_name=region, config=config)
 
 

@@ -1,18 +1,13 @@
-"""Errors of AWS, translated into those of this package."""
+"""Errors of AWS, translated into those of this package.
+
+boto3 is imported where it is used: a cluster on premises need not have it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    NoCredentialsError,
-    NoRegionError,
-    ParamValidationError,
-    PartialCredentialsError,
-)
+from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.errors import (
     EXPIRED_CODES,
@@ -23,6 +18,9 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     TransientError,
 )
+
+if TYPE_CHECKING:
+    from botocore.exceptions import BotoCoreError, ClientError
 
 _DENIED = {"AccessDenied", "AccessDeniedException", "403", "Forbidden", "InvalidAccessKeyId",
            "SignatureDoesNotMatch", "UnrecognizedClientException",
@@ -47,6 +45,14 @@ def translate_aws_error(error: ClientError | BotoCoreError, doing: str) -> HiveT
 
     :param doing: what the call was for, as the beginning of the message.
     """
+    from botocore.exceptions import (
+        ClientError,
+        NoCredentialsError,
+        NoRegionError,
+        ParamValidationError,
+        PartialCredentialsError,
+    )
+
     if isinstance(error, ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -77,6 +83,8 @@ def translate_aws_error(error: ClientError | BotoCoreError, doing: str) -> HiveT
 @contextmanager
 def aws_call(doing: str) -> Iterator[None]:
     """Translate what boto3 raises inside the block, as :func:`translate_aws_error` does."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
     try:
         yield
     except (ClientError, BotoCoreError) as error:

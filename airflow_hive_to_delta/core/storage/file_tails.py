@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import sleep
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.fs
-from botocore.exceptions import ClientError
-from urllib3.exceptions import HTTPError
 
-from airflow_hive_to_delta.core.errors import MissingError, PermanentError, StaleFileListError, TransientError
-from airflow_hive_to_delta.core.storage import aws
-from airflow_hive_to_delta.core.storage.aws_errors import aws_call
+from airflow_hive_to_delta.core.errors import (
+    AccessDeniedError,
+    MissingError,
+    PermanentError,
+    StaleFileListError,
+    TransientError,
+    UnreachableStorageError,
+)
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location
 
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
+    from airflow_hive_to_delta.core.storage.web_hdfs import WebHdfs
 
 
 #: The most seconds to wait before the second, third and last attempt to read a file. A random time between half of it
@@ -48,15 +52,19 @@ class Tail:
 _Read = Callable[[Location, int, str | None, "ConversionOptions"], Tail]
 
 
-def read_tail(location: Location, size: int, options: ConversionOptions) -> tuple[bytes, int]:
+def read_tail(
+    location: Location, size: int, options: ConversionOptions, web_hdfs: Mapping[str, WebHdfs] | None = None
+) -> tuple[bytes, int]:
     """The end of a file, with its whole footer in it, and the file's modification time in milliseconds since the epoch.
 
     :param size: the size of the file by its listing.
-    :raises MissingError: the file does not exist.
-    :raises PermanentError: the file has another size, or was rewritten between two reads.
+    :param web_hdfs: by the authority of an HDFS: the service over which its files are read.
+    :raises StaleFileListError: the file does not exist, has another size, or was rewritten between two reads.
+    :raises UnreachableStorageError: this process has no access of its own to the storage.
+    :raises PermanentError: the file cannot be read.
     :raises TransientError: the storage failed in every attempt.
     """
-    read = _read_s3 if location.scheme in S3_SCHEMES else _read_local if location.scheme == "file" else _read_arrow
+    read = _reader(location, web_hdfs or {})
     tail = _retried(read, location, min(size, max(options.footer_tail_bytes, 8)), None, options)
     if tail.file_size != size:
         raise StaleFileListError(
@@ -71,6 +79,16 @@ def read_tail(location: Location, size: int, options: ConversionOptions) -> tupl
         if (tail.version, tail.file_size) != (first.version, size):
             raise _rewritten(location)
     return tail.data, tail.modification_time
+
+
+def _reader(location: Location, web_hdfs: Mapping[str, WebHdfs]) -> _Read:
+    if location.scheme == "file":
+        return _read_local
+    if location.scheme in S3_SCHEMES:
+        return _read_s3
+    if location.scheme == "hdfs" and (service := web_hdfs.get(location.authority)) is not None:
+        return lambda path, length, _version, _options: _read_web_hdfs(path, length, service)
+    return _read_arrow
 
 
 def _retried(read: _Read, location: Location, length: int, version: str | None, options: ConversionOptions) -> Tail:
@@ -118,10 +136,21 @@ def _read_local(location: Location, length: int, _version: str | None, _options:
 
 
 def _read_s3(location: Location, length: int, version: str | None, options: ConversionOptions) -> Tail:
-    client = aws.s3_client(location.authority, options.region, options.expected_bucket_owner)
+    try:
+        from botocore.exceptions import ClientError, NoCredentialsError
+        from urllib3.exceptions import HTTPError
+    except ImportError as error:
+        raise UnreachableStorageError(
+            f"The footer of {location} cannot be read by a Python worker without boto3: {error}"
+        ) from error
+
+    from airflow_hive_to_delta.core.storage import aws
+    from airflow_hive_to_delta.core.storage.aws_errors import aws_call
+
     doing = f"Reading the footer of {location}"
     arguments = {"IfMatch": version} if version else {}
     try:
+        client = aws.s3_client(location.authority, options.region, options.expected_bucket_owner)
         with aws_call(doing):
             try:
                 answer = client.get_object(
@@ -142,6 +171,10 @@ def _read_s3(location: Location, length: int, version: str | None, options: Conv
             data = answer["Body"].read()
     except MissingError as error:
         raise StaleFileListError(f"{error}. List the files again") from error
+    except AccessDeniedError as error:
+        if isinstance(error.__cause__, NoCredentialsError):
+            raise UnreachableStorageError(str(error)) from error
+        raise
     except (HTTPError, OSError) as error:
         raise TransientError(f"{doing}: {error}") from error
     total = answer.get("ContentRange", "").rpartition("/")[2]
@@ -149,16 +182,42 @@ def _read_s3(location: Location, length: int, version: str | None, options: Conv
     return Tail(data, int(total or len(data)), modification_time, answer.get("ETag", ""))
 
 
+def _read_web_hdfs(location: Location, length: int, service: WebHdfs) -> Tail:
+    try:
+        before = service.status(location.path)
+        data = service.read(location.path, max(before.size - length, 0), min(length, before.size))
+    except MissingError as error:
+        raise StaleFileListError(f"The file {location} does not exist. List the files again") from error
+    version = f"{before.file_id} {before.modification_time}"
+    return Tail(data, before.size, before.modification_time, version)
+
+
 def _read_arrow(location: Location, length: int, _version: str | None, _options: ConversionOptions) -> Tail:
     try:
-        storage, path = pyarrow.fs.FileSystem.from_uri(f"{location.scheme}://{location.authority}/")
+        # Google's client would ask for a token for a quarter of an hour.
+        limit = "?retry_limit_seconds=20" if location.scheme == "gs" else ""
+        storage, path = pyarrow.fs.FileSystem.from_uri(f"{location.scheme}://{location.authority}/{limit}")
         path = f"{path.rstrip('/')}{location.path}"
         info = storage.get_file_info(path)
-        with storage.open_input_file(path) as file:
-            data = file.read_at(length, max(info.size - length, 0))
     except (pa.ArrowException, OSError, ImportError) as error:
-        raise PermanentError(
+        if any(word in str(error) for word in _DENIED_BY_ARROW):
+            raise AccessDeniedError(
+                f"Reading the footer of {location}: {error}. Grant this identity access, or run with another one"
+            ) from error
+        raise UnreachableStorageError(
             f"The footer of {location} cannot be read by a Python worker: {error}. "
             'Pass ConversionOptions(stats="scan"), so that Spark itself reads the files'
         ) from error
+    if info.type == pyarrow.fs.FileType.NotFound:
+        raise StaleFileListError(f"The file {location} does not exist. List the files again")
+    try:
+        with storage.open_input_file(path) as file:
+            data = file.read_at(length, max(info.size - length, 0))
+    except (pa.ArrowException, OSError) as error:
+        raise PermanentError(f"The footer of {location} cannot be read: {error}") from error
     return Tail(data, info.size, (info.mtime_ns or 0) // 1_000_000, str(info.mtime_ns))
+
+
+#: In the errors of pyarrow's clients: an identity that is known may not read this file. All else before a file is
+#: opened is taken for a worker without an identity.
+_DENIED_BY_ARROW = ("PERMISSION_DENIED", "AuthorizationPermissionMismatch", "Permission denied")

@@ -16,6 +16,7 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.storage.base import StoredFile, buffered_stream, copy_to, delete_each
 from airflow_hive_to_delta.core.storage.uri import Location
+from airflow_hive_to_delta.core.storage.web_hdfs import WebHdfs, name_node_addresses
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,6 +136,7 @@ class HadoopStorage:
     def _create_and_rename(self, target: Any, source: BinaryIO) -> None:
         hadoop = self._jvm.org.apache.hadoop.fs
         files = target.getFileSystem(self._conf)
+        target = files.makeQualified(target)  # a context of files takes no URI without an authority, as in hdfs:///t
         folder = target.getParent()
         temporary = hadoop.Path(folder, f".{target.getName()}.{uuid.uuid4().hex}.tmp")
         made = not files.exists(folder)
@@ -153,6 +155,24 @@ class HadoopStorage:
             files.delete(temporary, False)
             if made and not len(files.listStatus(folder)):
                 files.delete(folder, False)
+
+
+def web_hdfs_of(spark: SparkSession, location: Location) -> WebHdfs | None:
+    """The WebHDFS service of the HDFS that a location lies on, for the user of the session.
+
+    None where the session has no JVM to ask, or HDFS wants tickets of Kerberos, which Python workers do not have.
+    """
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None or location.scheme != "hdfs":
+        return None
+    with _jvm_call(f"Looking for the name nodes of {location}"):
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        users = jvm.org.apache.hadoop.security.UserGroupInformation
+        if users.isSecurityEnabled():
+            return None
+        authority = jvm.org.apache.hadoop.fs.Path(location.scheme, location.authority or None, "/")
+        authority = str(authority.getFileSystem(conf).getUri().getAuthority())
+        return WebHdfs(name_node_addresses(authority, conf.get), str(users.getCurrentUser().getShortUserName()))
 
 
 _CREATE_IS_CONDITIONAL = {"gs", "dbfs"}

@@ -12,7 +12,6 @@ from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage.base import Storage
 from airflow_hive_to_delta.core.storage.databricks import DatabricksStorage, is_databricks, needs_dbutils
 from airflow_hive_to_delta.core.storage.local import LocalStorage
-from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location
 
 if TYPE_CHECKING:
@@ -26,7 +25,11 @@ def storage_for(location: Location, spark: SparkSession | None, options: Convers
     :raises PermanentError: the location is on a Hadoop file system, and the session has no JVM to reach it by.
     """
     if location.scheme in S3_SCHEMES:
-        return DatabricksStorage(spark) if spark is not None and needs_dbutils() else S3Storage(options)
+        if spark is not None and needs_dbutils():
+            return DatabricksStorage(spark)
+        from airflow_hive_to_delta.core.storage.s3 import S3Storage
+
+        return S3Storage(options)
     if location.scheme == "file":
         return LocalStorage()
     if spark is not None and is_databricks() and type(spark).__module__.startswith("pyspark.sql.connect"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+import uuid
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ import pytest
 from moto.moto_api import recorder
 from pyspark.sql import SparkSession
 
-from airflow_hive_to_delta import ConversionOptions, DatabricksListing, UCDiscovery, convert, convert_table
+from airflow_hive_to_delta import ConversionOptions, DatabricksListing, TableInfo, UCDiscovery, convert, convert_table
 from airflow_hive_to_delta.core.errors import (
     HiveToDeltaError,
     PartitionError,
     PermanentError,
     SchemaError,
 )
+from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from tests.support.oracle import assert_same, delta_at
 from tests.support.session_settings import session_conf
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
@@ -343,19 +345,60 @@ def test_on_s3_only_spark_reads_the_files(spark, s3, bucket, tmp_path, monkeypat
     assert_same(spark, original, delta_at(spark, root))
 
 
-def test_a_file_system_that_only_the_jvm_knows(spark, tmp_path):
-    """The workers cannot read it: the footers' error says so and what to do, and then it works."""
-    mount = "fs.viewfs.mounttable.only-jvm"
+@pytest.fixture
+def only_jvm(spark, tmp_path) -> str:
+    """The address of a table of one file on a file system that only the JVM knows; its files are in ``t``."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    hadoop.set(f"{mount}.link./data", tmp_path.as_uri())
-    local = write_parquet(tmp_path / "t" / "a b.parquet", {"id": [1, 2, None], "name": ["x", "y", "z"]})
-    size = local.stat().st_size
+    name = f"only-jvm-{uuid.uuid4().hex[:8]}"  # the JVM keeps a file system of each name
+    hadoop.set(f"fs.viewfs.mounttable.{name}.link./data", tmp_path.as_uri())
+    write_parquet(tmp_path / "t" / "a b.parquet", {"id": [1, 2, None], "name": ["x", "y", "z"]})
+    return f"viewfs://{name}/data/t"
+
+
+@pytest.mark.parametrize("mode", ["footer", "none"])
+def test_a_file_system_that_only_the_jvm_knows_is_read_by_spark_and_the_result_says_so(spark, tmp_path, only_jvm, mode):
+    """What footers would have given is there all the same: the rows, and the statistics that were asked for."""
     original = spark.read.parquet(str(tmp_path / "t"))
-    root = "viewfs://only-jvm/data/t"
-    listed = spark.createDataFrame([(f"{root}/a b.parquet", size)], "file_path string, size long")
-    with pytest.raises(PermanentError, match='stats="scan"'):
-        convert_table(spark, listed, root, None, None, None)
-    assert not (tmp_path / "t" / "_delta_log").exists()
-    assert convert_table(spark, listed, root, None, None, None, options=SCAN).row_count == 3
-    assert stats(tmp_path / "t")["a b.parquet"]["maxValues"] == {"id": 2, "name": "z"}
+    size = (tmp_path / "t" / "a b.parquet").stat().st_size
+    listed = spark.createDataFrame([(f"{only_jvm}/a b.parquet", size)], "file_path string, size long")
+    options = ConversionOptions(stats=mode)
+    result = convert_table(spark, listed, only_jvm, None, None, None, options=options)
+    assert (result.row_count, result.file_count) == (3, 1)
+    (note,) = result.notes
+    what = "the schemas and rows" if mode == "none" else "all data, for schemas and statistics"
+    assert note.startswith(
+        f"Spark itself has read {what} of the files, because Python workers cannot reach viewfs://only-jvm-"
+    )
+    found = stats(tmp_path / "t")["a b.parquet"]
+    assert found is None if mode == "none" else found["maxValues"] == {"id": 2, "name": "z"}
     assert_same(spark, original, delta_at(spark, tmp_path / "t"))
+    table = TableInfo("t", only_jvm)
+    verified = verify_table(spark, table, DatabricksListing(), level="full", options=options)
+    assert (verified.row_count, len(verified.notes)) == (3, 1)
+    assert "Spark itself has read the schemas and rows of the files" in verified.notes[0]
+
+
+def test_a_damaged_file_is_refused_where_spark_reads_too(spark, tmp_path, only_jvm):
+    (tmp_path / "t" / "a b.parquet").write_bytes(b"not Parquet")
+    listed = spark.createDataFrame([(f"{only_jvm}/a b.parquet", 11)], "file_path string, size long")
+    with pytest.raises(HiveToDeltaError, match=r"a b\.parquet|a%20b\.parquet"):
+        convert_table(spark, listed, only_jvm, None, None, None)
+    assert not (tmp_path / "t" / "_delta_log").exists()
+
+
+def test_workers_without_any_credentials_leave_s3_to_spark(spark, s3, bucket, tmp_path):
+    body = write_parquet(tmp_path / "f", {"id": [1, 2]}).read_bytes()
+    s3.put_object(Bucket=bucket, Key="t/f", Body=body)
+    root = f"s3://{bucket}/t"
+    listed = spark.createDataFrame([(f"{root}/f", len(body))], "file_path string, size long")
+    of_workers = spark.sparkContext.environment
+    before = dict(of_workers)
+    of_workers.update(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
+    try:
+        result = convert_table(spark, listed, root, None, None, None)
+    finally:
+        of_workers.clear()
+        of_workers.update(before)
+    assert result.row_count == 2
+    assert f"Python workers cannot reach s3://{bucket}: " in result.notes[0]
+    assert_same(spark, spark.createDataFrame([(1,), (2,)], "id long"), delta_at(spark, root))

@@ -137,3 +137,26 @@ def test_an_object_replaced_between_two_reads_is_not_what_was_listed(aws_endpoin
     assert row["retryable"] is False
     assert proxy.gets[f"/{bucket}/t/f0"] == 2
     assert pauses == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        ({"aws_access_key_id": "", "aws_secret_access_key": ""}, "UnreachableStorageError"),
+        ({"aws_access_key_id": "another", "aws_secret_access_key": "another"}, "AccessDeniedError"),
+    ],
+    ids=["none", "others"],
+)
+def test_credentials_that_s3_denies_are_told_from_none_at_all(s3proxy_endpoint, monkeypatch, keys, kind):
+    """What is denied to a known identity may be a single file: that is an error, whoever else can read the table."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def client(service: str, region: str | None, config: Any) -> Any:
+        session = boto3.session.Session(**{name: value or None for name, value in keys.items()})
+        return session.client(service, region_name=region, config=config, endpoint_url=s3proxy_endpoint)  # type: ignore[call-overload]
+
+    monkeypatch.setitem(aws._regions, "b", REGION)
+    with aws.clients_from(client):
+        (row,) = described(("s3://b/t/f", 100), root="s3://b/t", region=REGION)
+    assert (row["error_kind"], row["retryable"]) == (kind, False)

@@ -247,7 +247,7 @@ def _sync_once(
         num_removed_files=removes,
         added_bytes=found.size_in_hive(*change.added),
         removed_bytes=found.size_live(*change.removed_before, *change.removed),
-        notes=[*notes, *schema.notes],
+        notes=[*notes, *schema.notes, *new.notes],
     )
 
 
