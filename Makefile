@@ -10,6 +10,8 @@ CHROMIUM := .venv/.chromium
 SPARK35 := .venv-spark35/.installed
 SPARK35_JARS := $(CURDIR)/.venv-spark35/jars
 TRINO := .trino/.installed
+# Where the jobs of the demo run: local, or cluster for a standalone Spark cluster that it starts and ends.
+ENGINE ?= local
 export HIVE_TO_DELTA_JARS := $(CURDIR)/.jars/spark
 
 .PHONY: help demo demo-ui test test-spark35 test-trino quick soak lint types docs bench clean
@@ -18,11 +20,11 @@ export HIVE_TO_DELTA_JARS := $(CURDIR)/.jars/spark
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: $(JARS) ## Migrate two Hive databases on a simulated AWS, in a real Airflow
-	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py
+demo: $(JARS) ## Migrate two Hive databases on a simulated AWS, in a real Airflow (ENGINE=cluster: on a Spark cluster)
+	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --engine $(ENGINE)
 
 demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
-	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --ui
+	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --ui --engine $(ENGINE)
 
 # Spark plans a query on one core: two sessions side by side keep two cores busy.
 test: lint types $(JARS) $(S3_SERVER) $(HADOOP) $(CHROMIUM) $(SPARK35) ## Lint, types and every test

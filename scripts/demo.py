@@ -1,7 +1,8 @@
 """A real Airflow migrates two small Hive databases on a simulated AWS, and the Delta tables are read back.
 
-    make demo       plans, migrates and verifies, syncs what Hive writes after, rolls one table back, and ends
-    make demo-ui    the migration in Airflow's own pages, until Ctrl-C
+    make demo                   plans, migrates and verifies, syncs what Hive writes after, rolls a table back, and ends
+    make demo-ui                the migration in Airflow's own pages, until Ctrl-C
+    make demo ENGINE=cluster    with a standalone Spark cluster of two workers, which it starts and ends; demo-ui too
 
 The DAGs are those of dags_examples. No cloud account is needed: moto's server plays AWS on loopback, an embedded Spark
 does the work, and both end with the demo. Everything that it keeps is in ``.airflow``, which is Airflow's home here.
@@ -9,10 +10,12 @@ does the work, and both end with the demo. Everything that it keeps is in ``.air
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,7 +23,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -32,6 +35,10 @@ from demo_lake import NEW_ROWS, fill, hive_tables, hive_writes, simulated_aws
 from airflow_hive_to_delta import local_session
 
 PROJECT = Path(__file__).parent.parent.resolve()
+sys.path.insert(0, str(PROJECT))
+
+from tests.support.standalone_cluster import StandaloneCluster, standalone_cluster  # noqa: E402
+
 HOME = PROJECT / ".airflow"
 LOG = HOME / "demo.log"
 DAG = "several_databases"
@@ -41,20 +48,34 @@ PATIENCE = 600
 #: One table is text and one is scratch: a demo in which nothing is refused or left out would not be honest.
 EXPECTED = {"converted": 4, "refused": 1, "skipped": 1}
 
+#: The engine of the DAGs on a cluster, whose drivers run there, too, with the identity that it has.
+CLUSTER_ENGINE = """SparkSubmit(
+    "spark_demo",
+    deploy_mode="cluster",
+    conf={"spark.driver.memory": "768m", "spark.executor.memory": "768m", "spark.cores.max": "1"},
+    poll_seconds=1.0,
+)"""
+
 AWS = {"aws_access_key_id": "demo", "aws_secret_access_key": "demo", "region_name": "us-east-1"}
 
 
 def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--ui", action="store_true", help="show Airflow's own pages, until Ctrl-C")
+    parser.add_argument("--engine", choices=("local", "cluster"), default="local", help="where the jobs run")
+    chosen = parser.parse_args(arguments)
     HOME.mkdir(exist_ok=True)
     # However it is ended, it takes down what it started.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     with only_demo(), simulated_aws() as endpoint:
         os.environ.update(environment(endpoint))
+        LOG.write_text("")
         s3, glue = (boto3.client(service, endpoint_url=endpoint, **AWS) for service in ("s3", "glue"))
         fill(s3, glue)
         try:
-            return show_pages() if arguments == ["--ui"] else run_once(endpoint, s3, glue)
+            with spark_cluster(endpoint) if chosen.engine == "cluster" else nullcontext():
+                return show_pages() if chosen.ui else run_once(endpoint, s3, glue)
         except DemoError as error:
             print(f"\n{error}\nThe log is {LOG}. Its last lines:\n", file=sys.stderr)
             print("\n".join(LOG.read_text(errors="replace").splitlines()[-25:]), file=sys.stderr)
@@ -69,7 +90,6 @@ class DemoError(Exception):
 
 def run_once(endpoint: str, s3: Any, glue: Any) -> int:
     (HOME / "airflow.db").unlink(missing_ok=True)
-    LOG.write_text("")
     prepare_airflow()
     plan(s3)
     report = migrate(s3)
@@ -163,7 +183,6 @@ def told(statuses: dict[str, int]) -> str:
 
 
 def show_pages() -> int:
-    LOG.write_text("")
     prepare_airflow()
     airflow("dags", "reserialize")
     say("Starting Airflow")
@@ -223,6 +242,60 @@ def environment(endpoint: str) -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "SPARK_CONF_DIR": str(spark),
     }
+
+
+@contextmanager
+def spark_cluster(endpoint: str) -> Iterator[StandaloneCluster]:
+    """A standalone Spark cluster, on which the DAGs of the demo run their jobs until the end of the block."""
+    say("Starting a Spark cluster: a master and two workers")
+    shutil.rmtree(folder := HOME / "cluster", ignore_errors=True)
+    s3a = {"endpoint": endpoint, "endpoint.region": AWS["region_name"], "path.style.access": "true"}
+    settings = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
+        **{
+            f"spark.{part}.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+            for part in ("driver", "executor")
+        },
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.ui.enabled": "false",
+    }
+    # Its own identity, and Delta Lake and S3A after its own jars.
+    machine = {
+        "AWS_ACCESS_KEY_ID": AWS["aws_access_key_id"],
+        "AWS_SECRET_ACCESS_KEY": AWS["aws_secret_access_key"],
+        "AWS_DEFAULT_REGION": AWS["region_name"],
+        "AWS_ENDPOINT_URL": endpoint,
+        "SPARK_DIST_CLASSPATH": f"{os.environ['HIVE_TO_DELTA_JARS']}/*",
+    }
+    with standalone_cluster(folder, environment=machine, settings=settings) as cluster:
+        os.environ["AIRFLOW_CONN_SPARK_DEMO"] = json.dumps(cluster.connection())
+        os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(dags_with(CLUSTER_ENGINE))
+        say(f"  {cluster.master}, its page is http://127.0.0.1:{cluster.ui_port}")
+        yield cluster
+
+
+def dags_with(engine: str) -> Path:
+    """The folder of copies of the example DAGs that run their jobs on another engine."""
+    shutil.rmtree(folder := HOME / "dags", ignore_errors=True)
+    folder.mkdir()
+    for dag in ("plan_migration", DAG, "sync_until_cut_over", "roll_back"):
+        source = (PROJECT / "dags_examples" / f"{dag}.py").read_text()
+        if "LocalSpark(" in source:
+            source = source.replace('LocalSpark(memory="2g", cores=2)', engine).replace(
+                "    LocalSpark,\n", "    SparkSubmit,\n"
+            )
+        else:
+            source = source.replace("staging=STAGING,", "staging=STAGING, engine=ENGINE,")
+            source = source.replace("staging=STAGING)", "staging=STAGING, engine=ENGINE)")
+            source = source.replace(
+                "\nwith DAG(", f"\nfrom airflow_hive_to_delta import SparkSubmit\nENGINE = {engine}\n\nwith DAG("
+            )
+        (folder / f"{dag}.py").write_text(source)
+    return folder
 
 
 def prepare_airflow() -> None:

@@ -28,7 +28,12 @@ from tests.support.standalone_cluster import StandaloneCluster, standalone_clust
 ENGINE = """SparkSubmit(
     "spark_test",
     deploy_mode={deploy_mode!r},
-    conf={{"spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.driver.memory": "512m"}},
+    conf={{
+        "spark.cores.max": "2",
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "512m",
+    }},
     shared_disk=True,
     poll_seconds=0.2,
 )"""
