@@ -204,6 +204,11 @@ def job_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in sorted(environment.items()) if value and _PLACES.fullmatch(name)}
 
 
+def s3_uri(uri: str | None) -> str:
+    """An address on S3 as the platforms themselves take it, which know no ``s3a://``."""
+    return re.sub("^s3a://", "s3://", uri or "")
+
+
 def timeout_minutes(seconds: float | None) -> int | None:
     """A timeout in whole minutes, which no API of AWS has shorter than one."""
     return None if seconds is None else max(1, ceil(seconds / 60))

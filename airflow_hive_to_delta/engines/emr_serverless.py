@@ -15,6 +15,7 @@ from airflow_hive_to_delta.engines.aws import (
     console,
     error_code,
     job_variables,
+    s3_uri,
     start_job,
     timeout_minutes,
 )
@@ -179,9 +180,9 @@ class EmrServerless(AwsEngine):
             "executionRoleArn": self.execution_role_arn,
             "jobDriver": {
                 "sparkSubmit": {
-                    "entryPoint": spec.main_uri,
+                    "entryPoint": s3_uri(spec.main_uri),
                     "entryPointArguments": spec.arguments,
-                    "sparkSubmitParameters": f"--py-files {spec.package_uri}",
+                    "sparkSubmitParameters": f"--py-files {s3_uri(spec.package_uri)}",
                 }
             },
             "configurationOverrides": overrides,

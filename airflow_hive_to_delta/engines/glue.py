@@ -14,6 +14,7 @@ from airflow_hive_to_delta.engines.aws import (
     console,
     error_code,
     job_variables,
+    s3_uri,
     start_job,
     timeout_minutes,
 )
@@ -184,7 +185,7 @@ class GlueJob(AwsEngine):
             found = self._get_definition()
             try:
                 if found is None:
-                    command = {"Name": "glueetl", "PythonVersion": "3", "ScriptLocation": spec.main_uri}
+                    command = {"Name": "glueetl", "PythonVersion": "3", "ScriptLocation": s3_uri(spec.main_uri)}
                     self.call("create_job", Name=self.name, Command=command, **wanted)
                 elif not str(found.get("Description", "")).startswith(_OWN):
                     raise JobError(
@@ -240,8 +241,8 @@ class GlueJob(AwsEngine):
             **self.conf,
         }
         arguments = {
-            "--scriptLocation": str(spec.main_uri),
-            "--extra-py-files": str(spec.package_uri),
+            "--scriptLocation": s3_uri(spec.main_uri),
+            "--extra-py-files": s3_uri(spec.package_uri),
             "--datalake-formats": "delta",
             # Glue takes one value for a name: the settings after the first are part of it.
             "--conf": " --conf ".join(f"{name}={value}" for name, value in conf.items()),

@@ -111,8 +111,9 @@ def test_what_is_submitted(platform, engine) -> None:
 
 
 def test_a_job_without_a_timeout_has_no_limit_and_a_long_name_keeps_its_token(platform, engine) -> None:
-    ref = engine.submit(replace(SPEC, name="x" * 300, timeout=None), {})
+    ref = engine.submit(replace(SPEC, name="x" * 300, timeout=None, main_uri="s3a://lake/run_job.py"), {})
     (run,) = platform.runs.values()
+    assert run.asked["jobDriver"]["sparkSubmit"]["entryPoint"] == "s3://lake/run_job.py"
     assert run.asked["executionTimeoutMinutes"] == 0
     assert len(run.asked["name"]) == 256
     assert engine.find(SPEC.token) == ref
