@@ -24,7 +24,6 @@ from tests.support.platforms import Platform
 #: The stand-ins, as module and class.
 PLATFORMS: dict[str, str] = {
     "databricks": "tests.support.platform_databricks.DatabricksPlatform",
-    "glue": "tests.support.platform_glue.GluePlatform",
 }
 
 
