@@ -26,7 +26,7 @@ from tests.support.s3_servers import s3proxy
 from tests.support.small_tables import ALL_ON_SPARK, leave_nothing_to_the_driver
 from tests.support.spark_versions import IS_SPARK_4, JARS, SPARK_35_WARNINGS
 
-pytest_plugins = ["tests.support.lake", "tests.support.connect_server"]
+pytest_plugins = ["tests.support.lake", "tests.support.connect_server", "tests.support.databricks_runtime"]
 if find_spec("airflow"):  # which cannot be installed beside Spark 3.5
     pytest_plugins.append("tests.support.airflow_runs")
 

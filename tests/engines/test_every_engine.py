@@ -27,7 +27,6 @@ PLATFORMS: dict[str, str] = {
     "spark_submit_yarn": "tests.support.spark_platforms.YarnPlatform",
     "emr-serverless": "tests.support.platform_emr.EmrServerlessPlatform",
     "databricks": "tests.support.platform_databricks.DatabricksPlatform",
-    "glue": "tests.support.platform_glue.GluePlatform",
 }
 
 

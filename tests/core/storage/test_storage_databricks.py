@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from types import SimpleNamespace
@@ -23,24 +22,11 @@ from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from airflow_hive_to_delta.job.documents import needs_spark
-from tests.support import dbutils_module
 from tests.support.storages import read
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """As on compute of Databricks, where Python has no AWS credentials."""
-    monkeypatch.setitem(sys.modules, "pyspark.dbutils", dbutils_module)
-    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    needs_dbutils.cache_clear()
-    yield monkeypatch
-    needs_dbutils.cache_clear()
-
-
-@pytest.fixture
-def storage(runtime: pytest.MonkeyPatch, spark: Any) -> DatabricksStorage:
+def storage(databricks_runtime: pytest.MonkeyPatch, spark: Any) -> DatabricksStorage:
     return DatabricksStorage(spark)
 
 
@@ -49,25 +35,25 @@ def entry(bucket: str) -> Location:
     return parse_location(f"s3://{bucket}/t/_delta_log/00000000000000000000.json")
 
 
-def test_the_session_is_used_only_on_databricks_and_without_credentials(runtime, spark, bucket) -> None:
+def test_the_session_is_used_only_on_databricks_and_without_credentials(databricks_runtime, spark, bucket) -> None:
     root = parse_location(f"s3://{bucket}/t")
     assert isinstance(storage_for(root, spark, ConversionOptions()), DatabricksStorage)
     assert needs_spark(root)
-    runtime.setenv("AWS_ACCESS_KEY_ID", "of-an-instance-profile")
-    runtime.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    databricks_runtime.setenv("AWS_ACCESS_KEY_ID", "of-an-instance-profile")
+    databricks_runtime.setenv("AWS_SECRET_ACCESS_KEY", "x")
     needs_dbutils.cache_clear()
     assert isinstance(storage_for(root, spark, ConversionOptions()), S3Storage)
     assert not needs_spark(root)
 
 
-def test_compute_without_dbutils_is_refused_clearly(runtime, spark) -> None:
-    runtime.setitem(sys.modules, "pyspark.dbutils", None)
+def test_compute_without_dbutils_is_refused_clearly(databricks_runtime, spark) -> None:
+    databricks_runtime.setitem(sys.modules, "pyspark.dbutils", None)
     with pytest.raises(PermanentError, match="neither AWS credentials for Python nor dbutils"):
         DatabricksStorage(spark)
 
 
-def test_one_of_many_writers_of_an_entry_wins_and_it_is_its_entry(storage, entry, runtime) -> None:
-    runtime.setattr(databricks, "_PAUSES", (0.2,) * 100)  # no limit to the tries
+def test_one_of_many_writers_of_an_entry_wins_and_it_is_its_entry(storage, entry, databricks_runtime) -> None:
+    databricks_runtime.setattr(databricks, "_PAUSES", (0.2,) * 100)  # no limit to the tries
     root = entry.parent.parent
     begin = Barrier(4)
 
@@ -83,14 +69,14 @@ def test_one_of_many_writers_of_an_entry_wins_and_it_is_its_entry(storage, entry
     assert storage.list_names(entry.parent.child("_hive_to_delta")) == [], "no claim is left"
 
 
-def test_the_claim_of_another_writer_counts_for_ten_minutes(storage, entry, runtime) -> None:
+def test_the_claim_of_another_writer_counts_for_ten_minutes(storage, entry, databricks_runtime) -> None:
     claim = entry.parent.child("_hive_to_delta").child("claim-00000000000000000000.json-other")
     storage._files.put(str(claim), "", False)
-    runtime.setattr(databricks, "_PAUSES", ())
+    databricks_runtime.setattr(databricks, "_PAUSES", ())
     with pytest.raises(TransientError, match="Another writer is about to write"):
         storage.put_if_absent(entry, io.BytesIO(b"x"))
     assert storage.list_names(entry.parent) == ["_hive_to_delta/"]
-    runtime.setattr(databricks, "_CLAIM_MILLISECONDS", -60_000)
+    databricks_runtime.setattr(databricks, "_CLAIM_MILLISECONDS", -60_000)
     assert storage.put_if_absent(entry, io.BytesIO(b"x"))
     assert storage.list_names(claim.parent) == []
 
@@ -109,26 +95,30 @@ def test_texts_are_read_in_part_and_whole(storage, entry) -> None:
 
 
 @pytest.mark.parametrize("can_copy", [True, False])
-def test_a_long_text_goes_by_the_disk_where_that_is_allowed(storage, entry, runtime, can_copy) -> None:
-    runtime.setattr(databricks, "_LONGEST_TEXT", 10)
+def test_a_long_text_goes_by_the_disk_where_that_is_allowed(storage, entry, databricks_runtime, can_copy) -> None:
+    databricks_runtime.setattr(databricks, "_LONGEST_TEXT", 10)
     copy = Mock(side_effect=storage._files.cp)
-    runtime.setattr(storage._files, "cp", copy)
+    databricks_runtime.setattr(storage._files, "cp", copy)
     if not can_copy:
         ls = storage._files.ls
-        runtime.setattr(storage._files, "ls", lambda path: _denied() if path.startswith("file:") else ls(path))
+        databricks_runtime.setattr(
+            storage._files, "ls", lambda path: _denied() if path.startswith("file:") else ls(path)
+        )
     assert storage.put_if_absent(entry, io.BytesIO(b"a longer text\n"))
     assert read(storage, entry) == b"a longer text\n"
     assert copy.called is can_copy
 
 
-def test_what_dbutils_raises_is_translated(storage, entry, runtime) -> None:
-    runtime.setattr(storage._files, "ls", lambda _: _denied())
+def test_what_dbutils_raises_is_translated(storage, entry, databricks_runtime) -> None:
+    databricks_runtime.setattr(storage._files, "ls", lambda _: _denied())
     with pytest.raises(AccessDeniedError, match="READ FILES and WRITE FILES on the external location"):
         storage.list_names(entry.parent)
-    runtime.setattr(storage._files, "ls", lambda _: _raise("java.net.SocketTimeoutException: Read timed out"))
+    databricks_runtime.setattr(
+        storage._files, "ls", lambda _: _raise("java.net.SocketTimeoutException: Read timed out")
+    )
     with pytest.raises(TransientError, match="Read timed out"):
         storage.size(entry)
-    runtime.setattr(storage._files, "ls", lambda _: _raise("java.io.FileNotFoundException: No such file"))
+    databricks_runtime.setattr(storage._files, "ls", lambda _: _raise("java.io.FileNotFoundException: No such file"))
     with pytest.raises(MissingError):
         storage.size(entry)
 
