@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from tests.support.connect_server import serve_connect
 from tests.support.jobs import result_in, submit, wait
+from tests.support.migrations import orders_and_people
 from tests.support.oracle import assert_same, delta_at
+from tests.support.project import PROJECT
 from tests.support.tables import write_parquet
 
 
@@ -134,3 +137,18 @@ def test_a_server_that_ends_in_the_middle_is_tried_again(connect_server, airflow
     engine.cancel(job, 1)
     assert status.state == "succeeded", log
     assert_same(spark, spark.read.parquet(str(files[0])), delta_at(spark, tmp_path / "t"))
+
+
+@pytest.mark.slow
+def test_the_dag_of_the_page(connect_server, lake, run_dag) -> None:
+    originals = orders_and_people(lake)
+    page = (PROJECT / "docs" / "engines" / "spark-connect.md").read_text()
+    (source,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    source = source.replace("s3://lake/", f"s3://{lake.bucket}/").replace('"sales', f'"{lake.database}')
+    source = source.replace("staging=", "per_table=PerTable(retries=0), staging=").replace("import Glue", "import PerTable, Glue")
+    run = run_dag(source.replace("sc://spark.example.com:15002", connect_server.url))
+    assert run.state == "success", run.log
+    told = {table["table"].rpartition(".")[2]: table for table in run.xcom("report", "report")["tables"]}
+    for name, original in originals.items():
+        assert (told[name]["status"], told[name]["verified"]) == ("converted", {"counts": 0})
+        assert_same(lake.spark, original, delta_at(lake.spark, lake.location(name)))

@@ -248,6 +248,8 @@ class Comparison:
         from pyspark.sql import functions as F  # noqa: N812
 
         types = [self.view.schema[column].dataType.simpleString() for column in self.view.partitioning]
+        if not types:  # Spark Connect adds at least one column
+            return files.withColumn("group", _group([]))
         raw = [f"partition_value_{number}" for number in range(len(types))]
         frame = files.withColumns(dict(zip(raw, values, strict=True)))
         typed = [
