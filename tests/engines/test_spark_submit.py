@@ -254,6 +254,14 @@ def test_a_connection_that_cannot_be_used_is_refused_for_good(
     assert not refused.value.retryable
 
 
+def test_a_provider_that_is_not_installed_is_named(spark_conn, airflow_home, tmp_path, monkeypatch) -> None:
+    spark_conn("spark://h", 7077)
+    monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
+    with pytest.raises(JobError, match=r"pip install 'airflow-hive-to-delta\[spark\]'") as refused:
+        SparkSubmit("spark_test").submit(spec(tmp_path), {})
+    assert not refused.value.retryable
+
+
 def test_a_connection_that_is_not_defined_is_none_to_yarn(airflow_home, tmp_path) -> None:
     with pytest.raises(JobError, match="The Spark connection 'nowhere' is not defined") as refused:
         SparkSubmit("nowhere").submit(spec(tmp_path), {})
