@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from airflow_hive_to_delta.core.errors import MissingDependencyError
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.properties import property_lines
 from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
@@ -244,8 +245,11 @@ class SparkSubmit(Engine):
 
         :param defaults: settings that those of the machine, in ``spark-defaults.conf``, replace.
         """
-        with needs_extra("spark", "SparkSubmit"):
-            from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+        try:
+            with needs_extra("spark", "SparkSubmit"):
+                from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+        except MissingDependencyError as error:
+            raise JobError(str(error), retryable=False) from error
         package, script = package_zip(), main_script()
         for file in (package, script):
             (folder / file.name).write_bytes(file.content)

@@ -19,11 +19,15 @@ from airflow_hive_to_delta.engines import JobError, JobRef, JobSpec
 from tests.support.airflow_runs import dag_source
 from tests.support.job_processes import acting_at_open, command_of, processes_of, wait_for_end
 from tests.support.jobs import conversion
+from tests.support.lake import Lake
+from tests.support.migrations import orders_and_people
 from tests.support.oracle import assert_same, delta_at
+from tests.support.project import PROJECT
 from tests.support.spark_platforms import StandalonePlatform, YarnPlatform
 from tests.support.spark_versions import JARS
 from tests.support.standalone_cluster import StandaloneCluster, standalone_cluster
 
+PAGE = PROJECT / "docs" / "engines" / "spark-submit.md"
 #: An engine on the cluster, whose executors take one core each.
 ENGINE = """SparkSubmit(
     "spark_test",
@@ -182,6 +186,27 @@ def test_in_cluster_mode_a_deferred_task_completes_what_a_killed_driver_has_begu
 
 
 @pytest.mark.slow
+def test_the_dag_of_the_page(run_dag, on_cluster, lake: Lake, monkeypatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", os.environ["AIRFLOW_CONN_SPARK_TEST"])
+    originals = orders_and_people(lake)
+    (source,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    source = source.replace("s3://lake/", f"s3://{lake.bucket}/").replace('"sales', f'"{lake.database}')
+    source = source.replace(" conf=", " poll_seconds=0.2, conf=").replace(
+        '"spark.cores.max": "8"', '"spark.cores.max": "1"'
+    )
+    before = len(on_cluster.drivers())
+    run = run_dag(source)
+    drivers = "\n".join((driver / "stderr").read_text()[-3000:] for driver in on_cluster.drivers()[before:])
+    assert run.state == "success", drivers
+    told = {table["table"].rpartition(".")[2]: table for table in run.xcom("report", "report")["tables"]}
+    for name, original in originals.items():
+        assert (told[name]["status"], told[name]["verified"]) == ("converted", {"counts": 0})
+        assert_same(lake.spark, original, delta_at(lake.spark, lake.location(name)))
+    assert len(on_cluster.drivers()) == before + 2, "one for all conversions, one for all verifications"
+    assert "testing" not in run.all_xcoms(), "no credential"
+
+
+@pytest.mark.slow
 def test_a_job_goes_on_when_a_worker_of_the_cluster_is_killed(run_dag, on_cluster, spark, tmp_path, bucket) -> None:
     dag = conversion_dag(root := tmp_path / "t", "client", f"s3://{bucket}/staging", "retries=0")
     killed = []
@@ -226,6 +251,14 @@ def test_a_connection_that_cannot_be_used_is_refused_for_good(
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(JobError, match=expected) as refused:
         SparkSubmit("spark_test", deploy_mode=deploy_mode).submit(spec(tmp_path), {})
+    assert not refused.value.retryable
+
+
+def test_a_provider_that_is_not_installed_is_named(spark_conn, airflow_home, tmp_path, monkeypatch) -> None:
+    spark_conn("spark://h", 7077)
+    monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
+    with pytest.raises(JobError, match=r"pip install 'airflow-hive-to-delta\[spark\]'") as refused:
+        SparkSubmit("spark_test").submit(spec(tmp_path), {})
     assert not refused.value.retryable
 
 

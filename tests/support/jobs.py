@@ -11,11 +11,12 @@ from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import Engine, JobRef, JobRequest, JobSpec, JobStatus
 from airflow_hive_to_delta.job.documents import DONE, REQUEST
-from tests.support.tables import write_parquet
 
 
 def conversion(root: Path) -> JobRequest:
     """The request to convert a table of a few files."""
+    from tests.support.tables import write_parquet  # which needs Spark
+
     files = [write_parquet(root / f"f{number}", {"n": [number, None]}) for number in range(3)]
     listed = [ParquetFileInfo(str(file), file.stat().st_size).to_dict() for file in files]
     return JobRequest(
