@@ -28,7 +28,7 @@ def test_the_life_of_a_table(lake, spark) -> None:
     ).to_dict()
     options = ConversionOptions().to_dict()
 
-    def do(action: str, **arguments: Any) -> dict[str, Any]:
+    def do(action: Any, **arguments: Any) -> dict[str, Any]:
         answer = run(JobRequest(action, {"tables": [table], "options": options, **arguments}), spark)
         assert "error" not in answer, answer
         (result,) = answer.get("results") or answer["lists"]
