@@ -320,7 +320,7 @@ def test_a_table_is_converted_where_python_has_no_keys(lake, platform, spark) ->
     ref = engine.submit(spec, {})
     process = platform.jobs[0].process
     assert process is not None
-    process.wait(120)
+    process.wait(300)
     status = engine.status(ref)
     said = platform.log_of(platform.jobs[0])
     assert status.state == "succeeded", said
