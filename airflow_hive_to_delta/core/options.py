@@ -43,7 +43,8 @@ class Options(Document):
 class ConversionOptions(Options):
     """How to convert. The defaults are the safe side; each ``allow_…`` gives one thing up knowingly."""
 
-    #: Where statistics come from: the Parquet footers, one Spark scan of the data, or nowhere.
+    #: Where statistics come from: the Parquet footers, one Spark scan of the data, or nowhere. Where Python workers
+    #: cannot reach the storage, Spark itself reads what would have come from footers; the result's notes say so.
     stats: Literal["footer", "scan", "none"] = "footer"
     #: Most files that one task takes when it reads statistics. Unset: the session's
     #: ``spark.databricks.delta.import.batchSize.statsCollection``, or 2,500.

@@ -23,7 +23,7 @@ PLATFORMS = {
 #: Pages whose DAGs other modules run, with what only that platform has.
 ELSEWHERE = {
     "databricks.md": "tests/engines/test_databricks.py",
-    "on-premises.md": "tests/core/lifecycle/test_on_premises.py",
+    "on-premises.md": "tests/engines/test_on_premises.py",
     "spark-connect.md": "tests/engines/test_spark_connect.py",
     "spark-submit.md": "tests/engines/test_spark_submit.py",
 }

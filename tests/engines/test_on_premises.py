@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Barrier
 from typing import Any, BinaryIO
@@ -41,20 +43,41 @@ from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.request import JobRequest
+from airflow_hive_to_delta.job.run import run
+from tests.support.airflow_runs import Run, SharedSession
 from tests.support.hadoop_cluster import HadoopCluster, hadoop_cluster
 from tests.support.hadoop_session import USER, hadoop_session
 from tests.support.oracle import assert_same, delta_at
+from tests.support.project import PROJECT
 from tests.support.session_settings import session_conf
-from tests.support.spark_versions import JARS, needs_spark_4
+from tests.support.spark_versions import JARS
 from tests.support.tables import write_parquet
 
-pytestmark = [pytest.mark.slow, needs_spark_4("the clients of the Hadoop that the cluster is of")]
+pytestmark = pytest.mark.slow
 
 OVER_HTTP = "were read over WebHDFS"
 RACERS = 6
+PAGE = PROJECT / "docs" / "engines" / "on-premises.md"
 SPARK_HOME = Path(pyspark.__file__).parent
 #: Calls a function with the session on the cluster.
 OnCluster = Callable[..., Any]
+#: For :class:`OnHadoop`, which Airflow makes: how it reaches the cluster of the tests.
+_call: list[OnCluster] = []
+
+
+@dataclass
+class OnHadoop(SharedSession):
+    """Takes the place of ``LocalSpark``: its jobs run where the session on the cluster is."""
+
+    memory: str = ""
+    conf: dict[str, str] = field(default_factory=dict)
+
+    def do(self, request: JobRequest, results: Location) -> None:
+        _call[0](run_job, request.to_dict(), str(results))
+
+
+def run_job(spark: SparkSession, request: dict[str, Any], results: str) -> None:
+    run(JobRequest.from_dict(request), spark, results=parse_location(results))
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +94,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HadoopCluster]
 @pytest.fixture(scope="module")
 def on_cluster(cluster: HadoopCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCluster]:
     with hadoop_session(cluster.metastore, cluster.conf_dir, tmp_path_factory.mktemp("session")) as call:
+        _call[:] = [call]
         yield call
 
 
@@ -141,6 +165,30 @@ def test_a_table_is_discovered_converted_verified_synced_and_rolled_back(
 ) -> None:
     on_cluster(the_way_of_a_table)
     assert "_delta_log" not in cluster.names("/lake/lake/orders")
+
+
+def test_the_dag_of_the_documentation(on_cluster: OnCluster, run_dag: Callable[..., Run], tmp_path: Path) -> None:
+    on_cluster(make_orders, "sales")
+    (dag,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    dag = dag.replace("file:///srv/airflow/hive-to-delta", tmp_path.as_uri())
+    ended = run_dag(dag.replace("SPARK = LocalSpark(", f"from {__name__} import OnHadoop\n\nSPARK = OnHadoop("))
+    assert ended.states == {
+        "discover": "success",
+        **{f"tables.{step}[spark_catalog.sales.orders]": "success" for step in ("list_files", "convert", "verify")},
+        "report": "success",
+    }
+    assert OVER_HTTP in notes_of(ended)
+    on_cluster(compare_tables, "sales.orders", "sales_delta.orders")
+
+
+def notes_of(ended: Run) -> str:
+    """What the report of a run says of its only table."""
+    (table,) = ended.xcom("report", "report")["tables"]
+    return str(table["notes"])
+
+
+def compare_tables(spark: SparkSession, original: str, delta: str) -> None:
+    assert_same(spark, spark.table(original), spark.table(delta))
 
 
 def convert_in_every_way(spark: SparkSession) -> dict[str, tuple[list[str], list[Any]]]:
