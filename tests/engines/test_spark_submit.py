@@ -56,7 +56,11 @@ def cluster(airflow_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """It has Delta Lake and S3A, as a cluster has them, and an identity of its own."""
     of_session = local_session_conf()
     settings = {
-        **{name: of_session[name] for name in of_session if name.startswith(("spark.sql.", "spark.hadoop."))},
+        **{
+            name: of_session[name]
+            for name in of_session
+            if name.startswith(("spark.sql.", "spark.hadoop.", "spark.databricks."))
+        },
         **{
             f"spark.{process}.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
             for process in ("driver", "executor")
@@ -118,8 +122,9 @@ def find_process(root: int, *words: str) -> int:
     return found
 
 
-def commands_below(root: int) -> str:
-    return " ".join(map(command_of, processes_of(root)))
+def waits_for_file(process: int) -> bool:
+    """Whether a thread of the process waits for a lease of a file."""
+    return any("lease" in wait.read_text() for wait in Path(f"/proc/{process}/task").glob("*/wchan"))
 
 
 def conversion_dag(root: Path, deploy_mode: str, staging: str, more: str) -> str:
@@ -212,8 +217,9 @@ def test_a_job_goes_on_when_a_worker_of_the_cluster_is_killed(run_dag, on_cluste
     killed = []
 
     def kill_worker() -> None:
-        # One that reads a file for an executor of the job.
-        worker = next(worker for worker in on_cluster.workers if "pyspark" in commands_below(worker.process.pid))
+        (worker,) = [
+            worker for worker in on_cluster.workers if any(map(waits_for_file, processes_of(worker.process.pid)))
+        ]
         killed.append(worker)
         worker.kill()
 
