@@ -45,7 +45,7 @@ from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.run import run
 from tests.support.airflow_runs import Run, SharedSession
-from tests.support.hadoop_cluster import HadoopCluster, hadoop_cluster
+from tests.support.hadoop_cluster import HadoopCluster, hadoop_cluster, processes_of
 from tests.support.hadoop_session import USER, hadoop_session
 from tests.support.oracle import assert_same, delta_at
 from tests.support.project import PROJECT
@@ -86,9 +86,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HadoopCluster]
         for folder in ("/warehouse", "/lake", f"/user/{USER}", "/tmp/hive"):
             found.files.mkdirs(found.path(folder))
             found.files.setOwner(found.path(folder), USER, USER)
+        assert processes_of(found.folder)
         yield found
-    with pytest.raises(ProcessLookupError):
-        os.kill(found.pid, 0)
+    assert processes_of(found.folder) == []
 
 
 @pytest.fixture(scope="module")

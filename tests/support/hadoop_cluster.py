@@ -6,10 +6,11 @@ Hadoop's mini cluster and the metastore of Spark's jars are driven over py4j. Al
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,9 @@ class HadoopCluster:
     metastore: str
     #: A folder with ``core-site.xml``, ``hdfs-site.xml`` and ``yarn-site.xml`` for clients.
     conf_dir: Path
-    #: The process of the JVM.
-    pid: int
+    #: The files of the services.
+    folder: Path
     _hdfs_conf: Any
-    _yarn_conf: Any
 
     def path(self, path: str) -> Any:
         """A path of HDFS in the JVM."""
@@ -84,13 +84,26 @@ def hadoop_cluster(folder: Path) -> Iterator[HadoopCluster]:
             yarn_conf = _start_yarn(jvm, hdfs_conf)
             with _metastore(jvm, hdfs) as metastore:
                 conf_dir = _write_client_conf(folder / "conf", hdfs_conf, yarn_conf)
-                yield HadoopCluster(jvm, hdfs, metastore, conf_dir, process.pid, hdfs_conf, yarn_conf)
+                yield HadoopCluster(jvm, hdfs, metastore, conf_dir, folder, hdfs_conf)
         finally:
             gateway.shutdown()
             if process.stdin is not None:
                 process.stdin.close()
             process.kill()
             process.wait()
+            for job in processes_of(folder):  # of a job that is left on YARN, whose node manager is gone now
+                with suppress(ProcessLookupError):
+                    os.kill(job, signal.SIGKILL)
+
+
+def processes_of(folder: Path) -> list[int]:
+    """The processes of a cluster and of its jobs: each has the cluster's folder on its command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if os.fsencode(folder) in entry.read_bytes():
+                found.append(int(entry.parent.name))
+    return found
 
 
 def _start_jvm(folder: Path, log: Any) -> tuple[JavaGateway, subprocess.Popen[bytes]]:

@@ -69,5 +69,7 @@ def _stop() -> None:
     session = SparkSession.getActiveSession()
     assert session is not None
     session.stop()
-    assert SparkContext._gateway is not None
-    SparkContext._gateway.shutdown()
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # its JVM ends with its input
+    gateway.proc.wait()
