@@ -40,7 +40,7 @@ class AwsEngine(Engine):
     #: The name of the API in boto3.
     service: ClassVar[str]
 
-    aws_conn_id: str | None = field(default=_DEFAULT_CONNECTION, kw_only=True)
+    aws_conn_id: str | None = field(default="aws_default", kw_only=True)
     region_name: str | None = field(default=None, kw_only=True)
     poll_seconds: float = field(default=10.0, kw_only=True)
     _connected: _Connected | None = field(default=None, init=False, repr=False, compare=False)
