@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # No name that is made from a table's begins with an underscore.
 REQUEST = "_request.json"
 DONE = "_done.json"
+#: How far the job is, written anew while it runs.
+PROGRESS = "_progress.json"
 #: Written by the task, of a job that ended without a result.
 ENDED = "_ended.json"
 _BEGUN = "_begun."
@@ -64,6 +66,13 @@ def read_document(location: Location, spark: SparkSession | None) -> dict[str, A
 def put_document(location: Location, document: dict[str, Any], spark: SparkSession | None) -> None:
     """Write a document. One that is there already is left as it is: an earlier process of this job has written it."""
     _storage(location, spark).put_if_absent(location, io.BytesIO(json.dumps(document).encode()))
+
+
+def replace_document(location: Location, document: dict[str, Any], spark: SparkSession | None) -> None:
+    """Write a document in the place of one that is there. For a moment there may be none."""
+    storage = _storage(location, spark)
+    storage.delete(location)
+    storage.put_if_absent(location, io.BytesIO(json.dumps(document).encode()))
 
 
 def delete_document(location: Location, spark: SparkSession | None) -> None:

@@ -26,13 +26,22 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, MissingError, PermanentError, describe_error
 from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.progress import read_counts
 from airflow_hive_to_delta.core.spark.session import cluster_session, local_session
 from airflow_hive_to_delta.core.storage.databricks import is_databricks
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from airflow_hive_to_delta.job.actions import ACTIONS
-from airflow_hive_to_delta.job.documents import DONE, delete_document, needs_spark, put_document, read_document
+from airflow_hive_to_delta.job.documents import (
+    DONE,
+    PROGRESS,
+    delete_document,
+    needs_spark,
+    put_document,
+    read_document,
+    replace_document,
+)
 from airflow_hive_to_delta.job.processes import kill_session
-from airflow_hive_to_delta.job.progress import print_progress
+from airflow_hive_to_delta.job.progress import describe_progress, print_progress
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import TableResults, has_lost_jvm, jvm_exit_code
 
@@ -160,7 +169,7 @@ def _do(request: JobRequest, session: SparkSession, results: Location | None, *,
         _check_registration(session, **request.arguments)
     action = ACTIONS[request.action]
     kept = {"table_results": TableResults(session, results)} if action.keeps_table_results else {}
-    with _printing_progress(session):
+    with _telling_progress(session, results):
         return action.load_handler()(session, **request.arguments, **kept)
 
 
@@ -288,28 +297,39 @@ def _give_up_soon(session: SparkSession) -> None:
 
 
 @contextmanager
-def _printing_progress(spark: SparkSession) -> Iterator[None]:
-    """Print now and then how far Spark's stages are, where the session knows it."""
+def _telling_progress(spark: SparkSession, results: Location | None) -> Iterator[None]:
+    """Print now and then what was counted and how far Spark's stages are, where the session knows it.
+
+    A task that waits for a job elsewhere finds it in the folder of the results, too.
+    """
     tracker = spark.sparkContext.statusTracker() if hasattr(spark, "_jsparkSession") else None
     ended = threading.Event()
 
-    def print_stages() -> None:
+    def tell() -> None:
         started = time.monotonic()
+        folder = results
         while not ended.wait(_PROGRESS_SECONDS):
             try:
                 stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()] if tracker else []
             except Exception:  # the JVM is gone; what fails by that says so
                 return
             shown = [f"{s.name.partition(' at ')[0]}: {s.numCompletedTasks} of {s.numTasks} tasks" for s in stages if s]
-            print_progress(f"Running for {time.monotonic() - started:.0f} s. {'; '.join(shown)}")
+            counts = read_counts()
+            said = describe_progress(counts, "; ".join(shown))
+            print_progress(f"Running for {time.monotonic() - started:.0f} s. {said}")
+            if folder is not None:
+                try:
+                    replace_document(folder.child(PROGRESS), {**counts, "stages": "; ".join(shown)}, spark)
+                except Exception:  # it is for the log of a task alone, which goes on without it
+                    folder = None
 
-    printer = threading.Thread(target=print_stages, name="progress", daemon=True)
-    printer.start()
+    teller = threading.Thread(target=tell, name="progress", daemon=True)
+    teller.start()
     try:
         yield
     finally:
         ended.set()
-        printer.join()
+        teller.join()
 
 
 def _end_with_input() -> None:

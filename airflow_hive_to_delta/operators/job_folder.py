@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.sdk import ObjectStoragePath
 
-from airflow_hive_to_delta.job.documents import DONE, ENDED, REQUEST, is_result_name
+from airflow_hive_to_delta.job.documents import DONE, ENDED, PROGRESS, REQUEST, is_result_name
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.operators.staging import RunFolder, files_below, plain_uri
 
@@ -69,6 +69,15 @@ class JobFolder:
         except FileNotFoundError:
             return None
         return result
+
+    def read_progress(self) -> dict[str, Any]:
+        """What the job has counted so far; empty: it has said nothing yet."""
+        self._path.fs.invalidate_cache()  # the job writes there
+        try:
+            progress: dict[str, Any] = json.loads((self._path / PROGRESS).read_text())
+        except FileNotFoundError:  # or it is just being replaced
+            return {}
+        return progress
 
     def count_results(self) -> int:
         """How many tables the job is done with."""

@@ -18,6 +18,7 @@ from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, 
 from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, describe_failure, warn_of_failure
 from airflow_hive_to_delta.job.actions import ACTIONS
+from airflow_hive_to_delta.job.progress import describe_progress
 from airflow_hive_to_delta.job.table_results import job_folder_name
 from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.identity import job_environment
@@ -429,12 +430,14 @@ def _why_no_result(status: JobStatus, documents: JobFolder) -> str:
 def _describe_progress(request: JobRequest, documents: JobFolder, status: JobStatus, seconds: float) -> str:
     said = f"{request.name} is {status.state}, for {seconds:.0f} s by now"
     count = len(request.arguments.get("tables") or ())
-    if count < 2 or not ACTIONS[request.action].keeps_table_results:
-        return said
     try:
-        return f"{said}; {documents.count_results()} of {count} tables have ended"
+        progress = documents.read_progress()
+        parts = [describe_progress(progress, progress.get("stages", ""))]
+        if count > 1 and ACTIONS[request.action].keeps_table_results:
+            parts.append(f"{documents.count_results()} of {count} tables have ended")
+        return "; ".join([said, *filter(None, parts)])
     except Exception as error:  # of the storage; the line is worth less than the job
-        return f"{said} (its results could not be counted: {describe_failure(error)})"
+        return f"{said} (how far it is could not be read: {describe_failure(error)})"
 
 
 def _without(secrets: Sequence[str], text: str) -> str:

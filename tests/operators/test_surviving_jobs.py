@@ -197,6 +197,10 @@ def test_a_silent_job_of_several_tables_is_told_of_with_those_that_have_ended(ai
         (tmp_path / "job" / name).write_text("{}")
     said = job_runner._describe_progress(request, folder, JobStatus("running"), 31.4)
     assert said == "Vacuum a, b, c is running, for 31 s by now; 1 of 3 tables have ended"
+    (tmp_path / "job" / "_progress.json").write_text('{"files_listed": 12000, "footers_read": 9000, "stages": "count"}')
+    said = job_runner._describe_progress(request, folder, JobStatus("running"), 31.4)
+    counted = "12,000 files listed, 9,000 footers read; count"
+    assert said == f"Vacuum a, b, c is running, for 31 s by now; {counted}; 1 of 3 tables have ended"
     assert folder.read_result() is None
     assert folder.read_request() == request
 

@@ -14,6 +14,6 @@ LAYERS = (
     ("core/catalogs",),
     ("core/delta",),
     ("core/runner", "core/schema", "core/spark", "core/storage"),
-    ("core/readers", "core/redaction"),
+    ("core/readers", "core/redaction", "core/progress"),
     ("core/models", "core/options", "core/results", "core/errors", "core/extras"),
 )

@@ -24,6 +24,7 @@ from airflow_hive_to_delta.core.parquet import scan
 from airflow_hive_to_delta.core.parquet.access import FileAccess, choose_access, read_by_spark
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, check_folder_keys, error_row
 from airflow_hive_to_delta.core.parquet.footers import FooterReader
+from airflow_hive_to_delta.core.progress import count_work
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema
 from airflow_hive_to_delta.core.spark.errors import spark_call
@@ -134,6 +135,7 @@ def describe_files(
             folders = _files_by_folder(listed) if few is None else _rows_by_folder(few)
         check_no_delta_table_within(root, folders, spark, options)
         file_count = sum(folders.values())
+        count_work("files_listed", file_count)
         try:
             if few is not None:
                 described = _describe_few(spark, few, root, partition_types, options)
@@ -147,6 +149,8 @@ def describe_files(
             described = kept.enter_context(
                 _describe_many(spark, listed, file_count, root, partition_types, access, options)
             )
+        if not described.scanned:
+            count_work("footers_read", described.file_count)
         yield described
 
 
