@@ -60,8 +60,9 @@ types: $(INSTALLED) ## Types
 docs: $(INSTALLED) ## The documentation as a site, in build/site
 	$(BIN)/python -m mkdocs build --strict
 
-bench: $(JARS) ## Time against CONVERT TO DELTA, delta-rs and footers only
+bench: $(JARS) ## Time against CONVERT TO DELTA, delta-rs and footers only; and small tables by several engines
 	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python benchmarks/convert.py
+	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python benchmarks/engines.py
 
 clean: ## Remove what the other targets made
 	rm -rf .venv .venv-spark35 .trino .jars .airflow .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
