@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,19 +21,39 @@ from tests.support.real_airflow import DagRun, RealAirflow, Task, parent_of, rea
 pytestmark = pytest.mark.slow
 
 IMPORTS = "from tests.support.folder_platform import FolderPlatform\n"
-INTERRUPTED = """
-for name in ("killed", "lost", "terminated"):
+DISCOVER = """
+for name in {names!r}:
     CatalogDiscoverOperator(
-        task_id=name, allow=f"{{name}}.b.*", engine=FolderPlatform({platform!r}), staging={staging!r},
+        task_id=name, allow=f"{{name}}.b.*", engine=FolderPlatform({platform!r}), staging="file://{platform}/staging",
         aws_conn_id=None, deferrable=False, retries=1, retry_delay=timedelta(0)
     )
 """
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A DAG run with tasks that wait for their jobs in a worker, each of which has one."""
+
+    platform: FolderPlatform
+    run: DagRun
+    tasks: dict[str, Task]
+    jobs: dict[str, FolderJob]
 
 
 @pytest.fixture(scope="module")
 def airflow(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealAirflow]:
     with real_airflow(tmp_path_factory.mktemp("real") / "airflow") as started:
         yield started
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lost(airflow: RealAirflow, tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
+    """A task that is lost with its worker, before all tests: it takes Airflow long to notice."""
+    made = begin_waiting(airflow, FolderPlatform(str(tmp_path_factory.mktemp("platform"))), "lost")
+    task = process_of(made.tasks["lost"])
+    for process in (parent_of(task), task):  # the worker first: it would report the end of the task
+        os.kill(process, signal.SIGKILL)
+    return made
 
 
 @pytest.fixture
@@ -48,6 +69,18 @@ def process_of(task: Task) -> int:
 def begin(airflow: RealAirflow, source: str) -> DagRun:
     (dag_id,) = re.findall(r"DAG\('(\w+)'", source)
     return airflow.run(dag_id, source)
+
+
+def begin_waiting(airflow: RealAirflow, platform: FolderPlatform, *names: str) -> Interrupted:
+    """Begin a run of tasks with these names, and wait until each has its job."""
+    run = begin(airflow, dag_source(DISCOVER.format(names=names, platform=platform.platform), imports=IMPORTS))
+    tasks = {name: run.wait_for(name, "running") for name in names}
+
+    def job_of(task: Task) -> FolderJob:
+        found = run.wait(f"{task.id} has a job", lambda: re.search(r"as job (\S+)", run.log(task)))
+        return FolderJob(Path(found[1]))
+
+    return Interrupted(platform, run, tasks, {name: job_of(task) for name, task in tasks.items()})
 
 
 def wait_for_job(run: DagRun, platform: FolderPlatform, verb: str) -> FolderJob:
@@ -93,43 +126,39 @@ def test_a_task_group_is_deferred_for_its_jobs_and_a_worker_that_ends_when_it_go
     assert_same(spark, original, delta_at(spark, lake.location("orders")))
 
 
-def test_a_retry_finds_the_job_of_a_worker_that_was_killed_and_begins_another_when_it_was_terminated(
-    airflow, platform, bucket
+def test_a_retry_finds_the_job_of_a_task_that_was_killed_and_begins_another_when_it_was_terminated(
+    airflow, platform
 ) -> None:
-    source = dag_source(
-        INTERRUPTED.format(platform=platform.platform, staging=f"s3://{bucket}/staging"), imports=IMPORTS
-    )
-    run = begin(airflow, source)
-    running = {name: run.wait_for(name, "running") for name in ("killed", "lost", "terminated")}
+    made = begin_waiting(airflow, platform, "killed", "terminated")
+    os.kill(process_of(made.tasks["killed"]), signal.SIGKILL)
+    os.kill(parent_of(process_of(made.tasks["terminated"])), signal.SIGTERM)
 
-    def job_of(task: Task) -> FolderJob:
-        found = run.wait(f"{task.id} has a job", lambda: re.search(r"as job (\S+)", run.log(task)))
-        return FolderJob(Path(found[1]))
-
-    jobs = {name: job_of(task) for name, task in running.items()}
-    workers = {name: parent_of(process_of(task)) for name, task in running.items()}
-
-    os.kill(process_of(running["killed"]), signal.SIGKILL)
-    os.kill(workers["lost"], signal.SIGKILL)
-    os.kill(process_of(running["lost"]), signal.SIGKILL)
-    os.kill(workers["terminated"], signal.SIGTERM)
-
-    for name in ("killed", "lost", "terminated"):
+    run = made.run
+    for name in made.tasks:
         run.wait_for(name, "running", try_number=2)
-    run.wait("the terminated task begins another job", lambda: len(platform.jobs()) == 4)
-    assert {name: job.state for name, job in jobs.items()} == {
-        "killed": "running",
-        "lost": "running",
-        "terminated": "cancelled",
-    }
+    run.wait("the terminated task begins another job", lambda: len(platform.jobs()) == 3)
+    assert {name: job.state for name, job in made.jobs.items()} == {"killed": "running", "terminated": "cancelled"}
     for job in platform.jobs():
         if job.state == "running":
             job.answer({"tables": []})
     tasks = {task.id: task for task in run.wait_for_success()}
 
-    assert {name: task.try_number for name, task in tasks.items()} == dict.fromkeys(jobs, 2)
-    assert len(platform.jobs()) == 4
-    for name in ("killed", "lost"):
-        assert f"Found the job {jobs[name].file} of try 1 again" in run.log(tasks[name])
-    assert "again" not in run.log(tasks["terminated"])
+    assert {name: task.try_number for name, task in tasks.items()} == {"killed": 2, "terminated": 2}
+    assert len(platform.jobs()) == 3
+    assert found_again(made.jobs["killed"]) in run.log(tasks["killed"])
+    assert found_again(made.jobs["terminated"]) not in run.log(tasks["terminated"])
     assert "The task is being killed: ending its job" in run.log(tasks["terminated"], try_number=1)
+
+
+def test_a_retry_finds_the_job_of_a_worker_that_was_lost(lost) -> None:
+    lost.run.wait_for("lost", "running", try_number=2)
+    assert lost.jobs["lost"].state == "running"
+    lost.jobs["lost"].answer({"tables": []})
+    (task,) = lost.run.wait_for_success()
+    assert task.try_number == 2
+    assert found_again(lost.jobs["lost"]) in lost.run.log(task)
+    assert len(lost.platform.jobs()) == 1
+
+
+def found_again(job: FolderJob) -> str:
+    return f"Found the job {job.file} of try 1 again"
