@@ -1,0 +1,164 @@
+"""Tasks under a real scheduler with LocalExecutor and a real triggerer, whose workers end in the middle."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.airflow_runs import dag_source
+from tests.support.folder_platform import FolderJob, FolderPlatform
+from tests.support.migrations import group
+from tests.support.oracle import assert_same, delta_at
+from tests.support.real_airflow import DagRun, RealAirflow, Task, parent_of, real_airflow
+
+pytestmark = pytest.mark.slow
+
+IMPORTS = "from tests.support.folder_platform import FolderPlatform\n"
+DISCOVER = """
+for name in {names!r}:
+    CatalogDiscoverOperator(
+        task_id=name, allow=f"{{name}}.b.*", engine=FolderPlatform({platform!r}), staging="file://{platform}/staging",
+        aws_conn_id=None, deferrable=False, retries=1, retry_delay=timedelta(0)
+    )
+"""
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A DAG run with tasks that wait for their jobs in a worker, each of which has one."""
+
+    platform: FolderPlatform
+    run: DagRun
+    tasks: dict[str, Task]
+    jobs: dict[str, FolderJob]
+
+
+@pytest.fixture(scope="module")
+def airflow(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealAirflow]:
+    with real_airflow(tmp_path_factory.mktemp("real") / "airflow") as started:
+        yield started
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lost(airflow: RealAirflow, tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
+    """A task that is lost with its worker, before all tests: it takes Airflow long to notice."""
+    made = begin_waiting(airflow, FolderPlatform(str(tmp_path_factory.mktemp("platform"))), "lost")
+    task = process_of(made.tasks["lost"])
+    for process in (parent_of(task), task):  # the worker first: it would report the end of the task
+        os.kill(process, signal.SIGKILL)
+    return made
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> FolderPlatform:
+    return FolderPlatform(str(tmp_path))
+
+
+def process_of(task: Task) -> int:
+    assert task.pid is not None, f"{task} has a process"
+    return task.pid
+
+
+def begin(airflow: RealAirflow, source: str) -> DagRun:
+    (dag_id,) = re.findall(r"DAG\('(\w+)'", source)
+    return airflow.run(dag_id, source)
+
+
+def begin_waiting(airflow: RealAirflow, platform: FolderPlatform, *names: str) -> Interrupted:
+    """Begin a run of tasks with these names, and wait until each has its job."""
+    run = begin(airflow, dag_source(DISCOVER.format(names=names, platform=platform.platform), imports=IMPORTS))
+    tasks = {name: run.wait_for(name, "running") for name in names}
+
+    def job_of(task: Task) -> FolderJob:
+        found = run.wait(f"{task.id} has a job", lambda: re.search(r"as job (\S+)", run.log(task)))
+        return FolderJob(Path(found[1]))
+
+    return Interrupted(platform, run, tasks, {name: job_of(task) for name, task in tasks.items()})
+
+
+def wait_for_job(run: DagRun, platform: FolderPlatform, verb: str) -> FolderJob:
+    def look() -> FolderJob | None:
+        return next((job for job in platform.jobs() if job.name.startswith(verb)), None)
+
+    return run.wait(f"a job is submitted to {verb.lower()} a table", look)
+
+
+def end_job_of(run: DagRun, platform: FolderPlatform, task_id: str, verb: str, spark: SparkSession) -> Task:
+    """Run the job of a task that is deferred. Returns the task as it has gone on in a worker, and asks for the job."""
+    job = wait_for_job(run, platform, verb)
+    run.wait_for_deferral(task_id)
+    hold = platform.hold_tasks()
+    job.run(spark)
+    run.wait(f"{task_id} asks for its job again", hold.read_text)
+    return run.wait_for(task_id, "running")
+
+
+def test_a_task_group_is_deferred_for_its_jobs_and_a_worker_that_ends_when_it_goes_on_costs_none(
+    airflow, platform, lake, spark
+) -> None:
+    lake.put("orders/000000_0", {"id": [1, 2]})
+    lake.glue_table({"id": "bigint"}, name="orders")
+    original = lake.hive_table({"id": "bigint"}, name="orders")
+    run = begin(airflow, group(lake, engine=f"FolderPlatform({platform.platform!r})", imports=IMPORTS))
+    convert, verify = (f"hive_to_delta.tables.{step}" for step in ("convert", "verify"))
+
+    resumed = end_job_of(run, platform, convert, "Convert", spark)
+    os.kill(parent_of(process_of(resumed)), signal.SIGTERM)
+    run.wait("the task is told", lambda: "The task is being killed" in run.log(resumed))
+    platform.release_tasks()
+
+    resumed = end_job_of(run, platform, verify, "Verify", spark)
+    os.kill(process_of(resumed), signal.SIGKILL)
+    platform.release_tasks()
+    tasks = {task.id: task for task in run.wait_for_success()}
+
+    assert tasks[convert].try_number == 1, "the job had left all that was asked for"
+    assert tasks[verify].try_number == 2
+    assert "of try 1 again" in run.log(tasks[verify])
+    assert [job.state for job in platform.jobs()] == ["succeeded", "succeeded"], "one job for each task"
+    assert_same(spark, original, delta_at(spark, lake.location("orders")))
+
+
+def test_a_retry_finds_the_job_of_a_task_that_was_killed_and_begins_another_when_it_was_terminated(
+    airflow, platform
+) -> None:
+    made = begin_waiting(airflow, platform, "killed", "terminated")
+    os.kill(process_of(made.tasks["killed"]), signal.SIGKILL)
+    os.kill(parent_of(process_of(made.tasks["terminated"])), signal.SIGTERM)
+
+    run = made.run
+    for name in made.tasks:
+        run.wait_for(name, "running", try_number=2)
+    run.wait("the terminated task begins another job", lambda: len(platform.jobs()) == 3)
+    assert {name: job.state for name, job in made.jobs.items()} == {"killed": "running", "terminated": "cancelled"}
+    for job in platform.jobs():
+        if job.state == "running":
+            job.answer({"tables": []})
+    tasks = {task.id: task for task in run.wait_for_success()}
+
+    assert {name: task.try_number for name, task in tasks.items()} == {"killed": 2, "terminated": 2}
+    assert len(platform.jobs()) == 3
+    assert found_again(made.jobs["killed"]) in run.log(tasks["killed"])
+    assert found_again(made.jobs["terminated"]) not in run.log(tasks["terminated"])
+    assert "The task is being killed: ending its job" in run.log(tasks["terminated"], try_number=1)
+
+
+def test_a_retry_finds_the_job_of_a_worker_that_was_lost(lost) -> None:
+    lost.run.wait_for("lost", "running", try_number=2)
+    assert lost.jobs["lost"].state == "running"
+    lost.jobs["lost"].answer({"tables": []})
+    (task,) = lost.run.wait_for_success()
+    assert task.try_number == 2
+    assert found_again(lost.jobs["lost"]) in lost.run.log(task)
+    assert len(lost.platform.jobs()) == 1
+
+
+def found_again(job: FolderJob) -> str:
+    return f"Found the job {job.file} of try 1 again"
