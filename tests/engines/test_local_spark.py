@@ -20,6 +20,7 @@ from py4j.protocol import Py4JError
 
 from airflow_hive_to_delta import LocalSpark
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.parquet.describe import FEW_FILES
 from airflow_hive_to_delta.engines import Engine, JobRequest
 from airflow_hive_to_delta.job.run import main, run
 from airflow_hive_to_delta.job.table_results import EarlierTries, earlier_tries
@@ -39,7 +40,7 @@ ConvertTableOperator(
 @contextmanager
 def task_with_stuck_worker(airflow_home: Path, root: Path) -> Iterator[tuple[subprocess.Popen[str], list[int], Path]]:
     """A task of a real Airflow whose job's Python worker is in the middle of reading a file; and its processes."""
-    request = conversion(root)
+    request = conversion(root, FEW_FILES + 1)
     (table,), (files,) = request.arguments["tables"], request.arguments["lists"]
     dag = airflow_home / "dags" / "killed.py"
     dag.write_text(dag_source(TASK.format(table=table, files=files)).replace("dag_", "killed_"))
@@ -71,7 +72,7 @@ def test_killing_the_task_leaves_no_process_and_no_half_log_and_the_retry_succee
         for process in processes:
             wait_for_end(process)
     files = sorted(root.iterdir())
-    assert [file.name for file in files] == ["f0", "f1", "f2"], "no half log"
+    assert {file.name for file in files} == {f"f{number}" for number in range(FEW_FILES + 1)}, "no half log"
 
     again = run_dag(dag)
     assert again.state == "success"
@@ -218,7 +219,7 @@ def test_workers_whose_python_lacks_a_module_say_which_python_it_is(spark, tmp_p
     venv.create(tmp_path / "bare", symlinks=True)
     python = str(tmp_path / "bare" / "bin" / "python")
     monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
-    (result,) = run(conversion(tmp_path / "t"), spark)["results"]
+    (result,) = run(conversion(tmp_path / "t", FEW_FILES + 1), spark)["results"]
     assert f"The Python of Spark's workers, {python}, has no module pyarrow" in result["error"]
     assert f"`{python} -m pip install pyarrow`, or set PYSPARK_PYTHON" in result["error"]
     assert result["retryable"] is False

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from airflow_hive_to_delta import CatalogDiscoverOperator, SparkSubmit
+from airflow_hive_to_delta.core.parquet.describe import FEW_FILES
 from airflow_hive_to_delta.core.spark.session import local_session_conf
 from airflow_hive_to_delta.engines import JobError, JobRef, JobSpec
 from tests.support.airflow_runs import dag_source
@@ -127,8 +128,8 @@ def waits_for_file(process: int) -> bool:
     return any("lease" in wait.read_text() for wait in Path(f"/proc/{process}/task").glob("*/wchan"))
 
 
-def conversion_dag(root: Path, deploy_mode: str, staging: str, more: str) -> str:
-    request = conversion(root)
+def conversion_dag(root: Path, deploy_mode: str, staging: str, more: str, files: int = 3) -> str:
+    request = conversion(root, files)
     (table,), (files,) = request.arguments["tables"], request.arguments["lists"]
     engine = ENGINE.format(deploy_mode=deploy_mode)
     return dag_source(TASK.format(table=table, files=files, engine=engine, staging=staging, more=more))
@@ -213,7 +214,8 @@ def test_the_dag_of_the_page(run_dag, on_cluster, lake: Lake, monkeypatch) -> No
 
 @pytest.mark.slow
 def test_a_job_goes_on_when_a_worker_of_the_cluster_is_killed(run_dag, on_cluster, spark, tmp_path, bucket) -> None:
-    dag = conversion_dag(root := tmp_path / "t", "client", f"s3://{bucket}/staging", "retries=0")
+    staging = f"s3://{bucket}/staging"
+    dag = conversion_dag(root := tmp_path / "t", "client", staging, "retries=0", FEW_FILES + 1)
     killed = []
 
     def kill_worker() -> None:

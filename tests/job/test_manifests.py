@@ -83,12 +83,15 @@ def test_a_listing_that_nobody_wants_any_more_ends(s3, bucket, monkeypatch) -> N
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "5")
     for number in range(100):
         s3.put_object(Bucket=bucket, Key=f"t/p={number % 10}/{number:03}", Body=b"x")
+    before = threading.enumerate()
     found: Any = S3Listing(max_workers=2).list_batches(
         TableInfo("t", f"s3://{bucket}/t", partition_keys=["p"]), ConversionOptions()
     )
     next(found)
     found.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
+    assert [
+        thread for thread in threading.enumerate() if thread not in before and thread.name.startswith("ThreadPool")
+    ] == []
 
 
 @pytest.mark.parametrize("values", [None, {"p": "a/b", "q": None}])

@@ -13,17 +13,20 @@ from airflow_hive_to_delta.engines import Engine, JobRef, JobRequest, JobSpec, J
 from airflow_hive_to_delta.job.documents import DONE, REQUEST
 
 
-def conversion(root: Path) -> JobRequest:
-    """The request to convert a table of a few files."""
+def conversion(root: Path, files: int = 3) -> JobRequest:
+    """The request to convert a table of a few files.
+
+    :param files: how many; with more than :data:`FEW_FILES`, Python workers read them.
+    """
     from tests.support.tables import write_parquet  # which needs Spark
 
-    files = [write_parquet(root / f"f{number}", {"n": [number, None]}) for number in range(3)]
-    listed = [ParquetFileInfo(str(file), file.stat().st_size).to_dict() for file in files]
+    written = [write_parquet(root / f"f{number}", {"n": [number % 3, None]}) for number in range(files)]
+    listed = [ParquetFileInfo(str(file), file.stat().st_size).to_dict() for file in written]
     return JobRequest(
         "convert",
         {
             "tables": [TableInfo("t", str(root)).to_dict()],
-            "lists": [{"table": "t", "file_count": 3, "byte_count": 0, "files": listed}],
+            "lists": [{"table": "t", "file_count": files, "byte_count": 0, "files": listed}],
             "target_catalog": None,
             "target_schemas": [None],
             "options": ConversionOptions().to_dict(),

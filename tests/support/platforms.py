@@ -57,6 +57,8 @@ class Platform(ABC):
     staging: str
     #: How many calls of ``status`` may fail in a row, as the engine says.
     poll_errors: int = 5
+    #: What the platform says of a job whose driver is gone.
+    lost_driver: str = "The driver was lost"
     #: The platform of the test, for the source of its DAG.
     current: ClassVar[Platform]
     #: Whether the platform can be asked which job has a token.
@@ -126,7 +128,7 @@ class Platform(ABC):
             try:
                 self.play(job)
             except Killed:
-                job.error = "The driver was lost"
+                job.error = self.lost_driver
                 job.state = "failed"
             else:
                 job.state = "succeeded"

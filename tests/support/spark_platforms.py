@@ -164,6 +164,8 @@ class YarnPlatform(HttpPlatform):
 class StandalonePlatform(HttpPlatform):
     """The REST API of the master of a standalone cluster."""
 
+    lost_driver = "ended as FAILED on the worker"
+
     engine = 'SparkSubmit("standalone_test", deploy_mode="cluster", poll_seconds=0.01)'
     #: A master does not say which driver is of which job.
     finds_jobs = False

@@ -129,12 +129,18 @@ def describe_files(
     :raises HiveToDeltaError: a file cannot be part of the table. The message names the first such file.
     :raises UnsupportedTableError: another Delta table lies inside the table.
     """
+    batch_size = (
+        _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
+        if options.stats == "none"
+        else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
+    )
     with nullcontext(files) if files.isLocal() else persisted(files) as listed, ExitStack() as kept:
         few = None if options.stats == "scan" else _collect_few(spark, listed, root)
         with spark_call(f"Counting the files of {root}"):
             folders = _files_by_folder(listed) if few is None else _rows_by_folder(few)
         check_no_delta_table_within(root, folders, spark, options)
         file_count = sum(folders.values())
+        tasks = max(-(-file_count // batch_size), 1)
         count_work("files_listed", file_count)
         try:
             if few is not None:
@@ -142,13 +148,11 @@ def describe_files(
             else:
                 access = choose_access(spark, listed, folders, options)
                 described = kept.enter_context(
-                    _describe_many(spark, listed, file_count, root, partition_types, access, options)
+                    _describe_many(spark, listed, tasks, root, partition_types, access, options)
                 )
         except UnreachableStorageError as error:
             access = read_by_spark(f"{root.scheme}://{root.authority}", str(error).partition("\n")[0], options)
-            described = kept.enter_context(
-                _describe_many(spark, listed, file_count, root, partition_types, access, options)
-            )
+            described = kept.enter_context(_describe_many(spark, listed, tasks, root, partition_types, access, options))
         if not described.scanned:
             count_work("footers_read", described.file_count)
         yield described
@@ -158,24 +162,22 @@ def describe_files(
 def _describe_many(
     spark: SparkSession,
     listed: DataFrame,
-    file_count: int,
+    tasks: int,
     root: Location,
     partition_types: dict[str, str],
     access: FileAccess,
     options: ConversionOptions,
 ) -> Iterator[DescribedFiles]:
-    """Describe files on the executors, in the way that was chosen."""
-    batch_size = (
-        _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
-        if options.stats == "none"
-        else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
-    )
+    """Describe files on the executors, in the way that was chosen.
+
+    :param tasks: how many read them.
+    """
     describe: scan.PathReader | FooterReader = (
         scan.PathReader(str(root), partition_types, options)
         if access.by_spark
         else FooterReader(str(root), partition_types, options, access.web_hdfs)
     )
-    rows = listed.repartition(max(-(-file_count // batch_size), 1)).mapInArrow(describe, DESCRIBED_SCHEMA)
+    rows = listed.repartition(tasks).mapInArrow(describe, DESCRIBED_SCHEMA)
     with persisted(rows) as frame:
         with spark_call(f"Describing the files of {root}"):
             totals = _total_by_layout(frame).mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA).collect()

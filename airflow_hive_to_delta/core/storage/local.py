@@ -67,14 +67,18 @@ class LocalStorage:
     def list_files(self, folder: Location) -> list[StoredFile]:
         with _os_call(f"Listing {folder}"):
             try:
-                with os.scandir(folder.path) as entries:
-                    return [
-                        StoredFile(entry.name, entry.stat().st_size, entry.stat().st_mtime_ns // 1_000_000)
-                        for entry in entries
-                        if not entry.is_dir()
-                    ]
+                scanned = os.scandir(folder.path)
             except FileNotFoundError:
                 return []
+            found = []
+            with scanned as entries:
+                for entry in entries:
+                    # A temporary file of another writer may be gone by now, and says nothing of the others.
+                    with suppress(FileNotFoundError):
+                        if not entry.is_dir():
+                            stat = entry.stat()
+                            found.append(StoredFile(entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000))
+            return found
 
     def delete(self, path: Location) -> None:
         with _os_call(f"Deleting {path}"):

@@ -26,6 +26,7 @@ from airflow_hive_to_delta.core.errors import (
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from tests.support.oracle import assert_same, delta_at
 from tests.support.session_settings import session_conf
+from tests.support.small_tables import described_on_executors
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
 
 pytestmark = pytest.mark.slow
@@ -395,7 +396,8 @@ def test_workers_without_any_credentials_leave_s3_to_spark(spark, s3, bucket, tm
     before = dict(of_workers)
     of_workers.update(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
     try:
-        result = convert_table(spark, listed, root, None, None, None)
+        with described_on_executors():
+            result = convert_table(spark, listed, root, None, None, None)
     finally:
         of_workers.clear()
         of_workers.update(before)

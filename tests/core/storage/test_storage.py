@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -206,3 +207,14 @@ def test_a_file_in_the_way_of_a_folder_is_no_passing_failure(tmp_path: Path) -> 
     (tmp_path / "table").write_bytes(b"")
     with pytest.raises(PermanentError, match="table"):
         LocalStorage().put_if_absent(parse_location(f"{tmp_path}/table/_delta_log/0"), io.BytesIO(b"x"))
+
+
+def test_a_file_that_is_gone_in_the_middle_of_a_listing_hides_no_other(tmp_path, monkeypatch) -> None:
+    """The temporary file of another writer: without the rest, a log would be taken for missing."""
+    (tmp_path / "00000000000000000000.json").write_text("{}")
+    (tmp_path / ".temporary").write_text("")
+    entries = list(os.scandir(tmp_path))
+    (tmp_path / ".temporary").unlink()
+    monkeypatch.setattr(os, "scandir", lambda _: nullcontext(entries))
+    found = LocalStorage().list_files(parse_location(str(tmp_path)))
+    assert [file.name for file in found] == ["00000000000000000000.json"]
