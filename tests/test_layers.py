@@ -1,4 +1,4 @@
-"""The rules that hold the layers together (design.md), and what the package says of itself."""
+"""The rules that hold the layers together (docs/architecture.md), and what the package says of itself."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 import tomllib
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution, requires
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -59,6 +60,16 @@ def package_of(module: str) -> str:
     return "/".join(parts[:2] if parts[:1] == ["core"] else parts[:1])
 
 
+def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every import of a module, with its line: what is imported, with a dot at the beginning if it is relative."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (node.module or "")
+            yield from ((node.lineno, f"{start}.{alias.name}") for alias in node.names)
+
+
 def imports_upwards(package: Path) -> list[str]:
     """The imports that break LAYERS, in every module of a package and its subfolders, inside of functions too."""
     paths = {".".join(path.relative_to(package.parent).with_suffix("").parts): path for path in package.rglob("*.py")}
@@ -67,15 +78,14 @@ def imports_upwards(package: Path) -> list[str]:
     found = []
     for module, path in modules.items():
         own = package_of(module)
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(package.name):
-                continue
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                other = package_of(whole if whole in modules else str(node.module))
+        for line, imported in imports_of(ast.parse(path.read_text())):
+            if imported.startswith("."):
+                found.append(f"{module}:{line} has a relative import of {imported}")
+            elif imported.partition(".")[0] == package.name:
+                other = package_of(imported if imported in modules else imported.rpartition(".")[0])
                 bottom = own in LAYERS[-1] and other in LAYERS[-1]
                 if other != own and not bottom and depth[own] >= depth[other]:
-                    found.append(f"{module}:{node.lineno} imports {node.module}.{alias.name}")
+                    found.append(f"{module}:{line} imports {imported}")
     return found
 
 
@@ -90,8 +100,10 @@ def test_an_import_that_goes_upwards_is_found_in_a_subfolder(tmp_path: Path) -> 
     planted.write_text(planted.read_text() + "\n\ndef f():\n    from airflow_hive_to_delta.operators import tables\n")
     (copy / "core" / "delta" / "upwards.py").write_text("from airflow_hive_to_delta.core.catalogs import discovery\n")
     (copy / "core" / "schema" / "beside.py").write_text("from airflow_hive_to_delta.core.spark.sql import details\n")
+    (copy / "core" / "schema" / "plain.py").write_text("import airflow_hive_to_delta.operators.tables\n")
+    (copy / "core" / "schema" / "relative.py").write_text("from ...operators import tables\n")
     assert [found.partition(":")[0].rpartition(".")[2] for found in sorted(imports_upwards(copy))] == [
-        *("upwards", "changes", "beside"),
+        *("upwards", "changes", "beside", "plain", "relative"),
     ]
     (copy / "elsewhere").mkdir()
     (copy / "elsewhere" / "module.py").write_text("from airflow_hive_to_delta.core import errors\n")
@@ -99,7 +111,7 @@ def test_an_import_that_goes_upwards_is_found_in_a_subfolder(tmp_path: Path) -> 
         imports_upwards(copy)
 
 
-def test_the_core_and_the_job_never_import_airflow() -> None:
+def test_importing_the_core_the_job_or_an_engine_imports_no_airflow() -> None:
     folders = (*CORE, *(PACKAGE / "job").rglob("*.py"), *(PACKAGE / "engines").rglob("*.py"))
     modules = [".".join(path.relative_to(PROJECT).with_suffix("").parts) for path in folders]
     assert len(modules) > 80

@@ -1,4 +1,8 @@
-"""Where a job runs. An engine runs what a :class:`JobSpec` names; it knows nothing of Airflow, nor of what jobs do."""
+"""Where a job runs. An engine runs what a :class:`JobSpec` names, and does not know what jobs do.
+
+Connections and hooks of Airflow are imported when a job is submitted or asked about, so that importing an engine
+imports no Airflow.
+"""
 
 from __future__ import annotations
 

@@ -15,8 +15,6 @@ from airflow_hive_to_delta.engines.engine import Engine, JobError
 #: Where it is not defined, it stands for the identity of the process, as for Airflow's own AWS operators.
 _DEFAULT_CONNECTION = "aws_default"
 _THROTTLED = {"Throttling", "ThrottlingException", "TooManyRequestsException", "RequestLimitExceeded", "429"}
-#: Of the variables of a job's process, those that say where AWS is. No other is passed on: it could be a credential.
-_PLACES = re.compile(r"AWS_(DEFAULT_)?REGION|AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
 #: The seconds between the attempts of one submission.
 _PAUSES = (1.0, 2.0, 4.0)
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 30.0
@@ -197,11 +195,6 @@ def error_code(error: Exception) -> str:
 def _http_status(error: Exception) -> int:
     response: Mapping[str, Any] = getattr(error, "response", None) or {}
     return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def job_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Of the variables of a job's process, those that may be shown where jobs are listed: regions and endpoints."""
-    return {name: value for name, value in sorted(environment.items()) if value and _PLACES.fullmatch(name)}
 
 
 def s3_uri(uri: str | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.engines.databricks_files import home_folder, put_unless_there
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobState, JobStatus
 from airflow_hive_to_delta.engines.package import package_zip
+from airflow_hive_to_delta.engines.spark_settings import is_secret_name
 
 if TYPE_CHECKING:
     from airflow.providers.databricks.hooks.databricks import DatabricksHook
@@ -79,7 +79,6 @@ _PERMANENT_CODES = {
     "STORAGE_ACCESS_ERROR",
     "UNAUTHORIZED_ERROR",
 }
-_SECRET_NAME = re.compile(r"secret|password|token|credential|access\.?_?key|account\.key", re.IGNORECASE)
 
 
 @dataclass
@@ -162,12 +161,7 @@ class Databricks(Engine):
         _refuse_secrets("run_settings", self.run_settings)
 
     def submit(self, spec: JobSpec, environment: Mapping[str, str]) -> JobRef:  # noqa: ARG002
-        from airflow_hive_to_delta.core.errors import MissingDependencyError
-
-        try:
-            hook = self._hook(attempts=3)
-        except MissingDependencyError as error:
-            raise JobError(str(error), retryable=False) from error
+        hook = self._hook(attempts=3)
         from airflow.providers.databricks.exceptions import DatabricksApiError
 
         try:
@@ -388,7 +382,7 @@ def _refuse_secrets(name: str, settings: Any) -> None:
     """Refuse what looks like a secret in plain text: an engine is kept in Airflow's database."""
     if isinstance(settings, Mapping):
         for key, value in settings.items():
-            if isinstance(value, str) and _SECRET_NAME.search(str(key)) and "{{secrets/" not in value:
+            if isinstance(value, str) and is_secret_name(str(key)) and "{{secrets/" not in value:
                 raise ValueError(
                     f"{name} has a value for {key!r} that may be secret, in plain text. Keep it in a secret scope of "
                     "Databricks and write {{secrets/scope/key}} in its place"

@@ -14,13 +14,17 @@ from airflow_hive_to_delta.engines.aws import (
     AwsEngine,
     console,
     error_code,
-    job_variables,
     s3_uri,
     start_job,
     timeout_minutes,
 )
 from airflow_hive_to_delta.engines.engine import JobRef, JobSpec, JobState, JobStatus
-from airflow_hive_to_delta.engines.spark_settings import check_settings, describe_settings, refuse_secrets
+from airflow_hive_to_delta.engines.spark_settings import (
+    check_settings,
+    describe_settings,
+    job_variables,
+    refuse_secrets,
+)
 
 #: Where releases of EMR from 7.0 on have Delta Lake.
 _DELTA_JARS = "/usr/share/aws/delta/lib/delta-spark.jar,/usr/share/aws/delta/lib/delta-storage.jar"
@@ -35,7 +39,7 @@ _STATES: dict[str, JobState] = {
     "FAILED": "failed",
     "CANCELLED": "cancelled",
 }
-#: How far back a job is looked for by its token. Airflow waits at most a day between two tries, unless it is told to.
+#: How far back a job is looked for by its token. By default Airflow waits at most a day between two tries.
 _FIND_WITHIN = timedelta(days=7)
 #: The longest name of a job run.
 _NAME_LENGTH = 256

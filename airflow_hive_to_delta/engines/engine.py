@@ -39,7 +39,7 @@ class JobSpec:
     #: The address of a Python script that runs the job from that zip, with the arguments above, for platforms that are
     #: given a file to run; None with ``package_uri``.
     main_uri: str | None = None
-    #: After so many seconds the job is to be ended, even when nobody asks for it any more; None: never.
+    #: After so many seconds the job is to be ended, even if its status is no longer asked for; None: never.
     timeout: float | None = None
 
     @property
@@ -72,7 +72,7 @@ class JobStatus:
     """How far a job is, as its engine knows it. What the job did is in its results, which no engine reads."""
 
     state: JobState
-    #: Why the job failed, in the words of the engine. It counts only where the job has left no result.
+    #: Why the job failed, as the engine reports it. It counts only where the job has left no result.
     error: str | None = None
     #: Whether trying again may help a job that has failed without a result.
     retryable: bool = True
@@ -126,8 +126,9 @@ class Engine(Protocol):
 
         :param environment: variables of the job's process. They may hold credentials and are for that process alone. A
             variable with an empty value is to be taken out of what the job inherits.
-        :raises JobError: the job was not started, and it is known why. Any other exception: it is not known whether the
-            job was started, and :meth:`find` is asked.
+        :raises JobError: the job was not started, and it is known why.
+        :raises MissingDependencyError: the engine needs an extra of this package, and nothing was started. After any
+            other exception it is not known whether the job was started, and :meth:`find` is asked.
         """
 
     def find(self, token: str) -> JobRef | None:

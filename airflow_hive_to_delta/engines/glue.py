@@ -13,13 +13,17 @@ from airflow_hive_to_delta.engines.aws import (
     AwsEngine,
     console,
     error_code,
-    job_variables,
     s3_uri,
     start_job,
     timeout_minutes,
 )
 from airflow_hive_to_delta.engines.engine import JobError, JobRef, JobSpec, JobState, JobStatus
-from airflow_hive_to_delta.engines.spark_settings import check_settings, describe_settings, refuse_secrets
+from airflow_hive_to_delta.engines.spark_settings import (
+    check_settings,
+    describe_settings,
+    job_variables,
+    refuse_secrets,
+)
 
 #: A job definition of Glue that begins so is this engine's, to be changed when the engine is.
 _DESCRIPTION = "airflow-hive-to-delta: runs its Spark jobs. Changed by the DAGs that use it."
@@ -38,7 +42,7 @@ _STATES: dict[str, JobState] = {
 }
 #: The longest that Glue lets a run take: seven days.
 _MAX_MINUTES = 10080
-#: How far back a run is looked for by its token. Airflow waits at most a day between two tries, unless it is told to.
+#: How far back a run is looked for by its token. By default Airflow waits at most a day between two tries.
 _FIND_WITHIN = timedelta(days=7)
 #: How often the definition is changed while others change it.
 _UPDATES = 5

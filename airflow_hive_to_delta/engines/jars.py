@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.spark.jars import CLASSES_FILE, JARS_VARIABLE, PACKAGES_FILE
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 #: Of the output of a process that failed, how many of the last lines are shown.
 _LAST_LINES = 40
@@ -88,25 +87,16 @@ def _resolve(ivy_folder: str) -> None:
     local_session(conf={"spark.jars.ivy": ivy_folder}).stop()
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A discovery of tables that are known."""
-
-    tables: list[TableInfo]
-
-    def discover(self, spark: SparkSession) -> list[TableInfo]:  # noqa: ARG002
-        return self.tables
-
-
 def _archive_classes(temporary: str, archive: str) -> None:
     """Convert and verify a small table, so that the JVM has loaded what a job loads, and let it write its classes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyspark import SparkContext
 
-    from airflow_hive_to_delta.core.lifecycle.convert import convert
+    from airflow_hive_to_delta.core.lifecycle.convert import TableConverter
     from airflow_hive_to_delta.core.lifecycle.verify import verify_table
     from airflow_hive_to_delta.core.listing.spark import DatabricksListing
+    from airflow_hive_to_delta.core.options import ConversionOptions
     from airflow_hive_to_delta.core.spark.session import local_session
 
     root = Path(temporary) / "table"
@@ -130,7 +120,7 @@ def _archive_classes(temporary: str, archive: str) -> None:
     # A client of S3 is made, and asks for nothing.
     jvm.org.apache.hadoop.fs.Path("s3a://bucket/").getFileSystem(spark._jsc.hadoopConfiguration())
     listing = DatabricksListing()
-    (converted,) = convert(spark, _Known([table]), listing, None, None, progress=False)
+    converted = TableConverter(spark, [table], listing, None, lambda _: None, ConversionOptions()).convert(table)
     verified = verify_table(spark, table, listing, level="full")
     if error := converted.error or verified.error:
         sys.exit(error)

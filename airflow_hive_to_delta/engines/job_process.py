@@ -1,4 +1,4 @@
-"""A job's process on this machine: its output, its end, and what the task's log shows of it."""
+"""Jobs that are processes on this machine: their output, their end, and what the task's log shows of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from airflow_hive_to_delta.engines.engine import JobStatus
+from airflow_hive_to_delta.engines.engine import Engine, JobRef, JobStatus
 from airflow_hive_to_delta.job.processes import kill_session
 
 #: How long to wait for killed processes to be gone. Airflow kills a task 5 s after it has asked it to end.
@@ -86,8 +87,8 @@ class JobProcess:
         """End the process and all that it has started, and remove its folder."""
         if self.poll() is None:
             self.cancelled = True
-            # Nothing of a job cleans up after itself when it is asked to end, so it is not asked: the log is written
-            # with one put, and the folder of the job is removed here.
+            # A job has nothing to clean up, so it is killed at once: the log is written with one put, and the folder of
+            # the job is removed here.
             kill_session(self.process.pid)
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(min(within, GRACE_SECONDS))
@@ -133,7 +134,52 @@ class JobProcess:
             self.lines.append(line)
 
 
-def merged_environment(environment: Mapping[str, str]) -> dict[str, str]:
+@dataclass
+class ProcessEngine(Engine):
+    """The base of engines whose jobs are processes on this machine. They end with the process that started them."""
+
+    survives_worker = False
+    #: The status is that of a local process: asking for it cannot fail.
+    poll_errors = 0
+
+    _jobs: dict[str, JobProcess] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def find(self, token: str) -> JobRef | None:  # noqa: ARG002
+        return None  # a job ends with the process that would have got the answer
+
+    def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
+        running = self._jobs.get(ref.id)
+        if running is None:
+            return JobStatus("not_found", "The job ended with the process that started it")
+        return running.status(cursor, lambda code: describe_end(code, "job's process", self.advise_on_memory()))
+
+    def cancel(self, ref: JobRef, within: float = GRACE_SECONDS) -> None:
+        running = self._jobs.pop(ref.id, None)
+        if running is not None:
+            running.cancel(within)
+
+    def advise_on_memory(self) -> str:
+        """What to do when a job was killed because memory ran out, as the end of a message."""
+        return "Give the Airflow worker more memory, or let fewer jobs run at a time"
+
+
+def describe_end(code: int, what: str, advice: str) -> str:
+    """Why a process has left no result.
+
+    :param code: its exit code, or the negative number of the signal that ended it.
+    :param what: the process, as the message names it.
+    :param advice: what to do if memory ran out.
+    """
+    if code == -9:
+        return (
+            f"The {what} was killed from outside (signal 9) without a result, by the kernel or the container when "
+            f"memory runs out, or by a person. {advice}"
+        )
+    how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
+    return f"The {what} {how} without a result: see its last lines in the log"
+
+
+def merge_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What a job inherits, with what is given in place of it. An empty value takes a variable out."""
     taken_out = {name for name, value in environment.items() if not value}
     return {name: value for name, value in {**os.environ, **environment}.items() if name not in taken_out}

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
-from airflow_hive_to_delta.engines.engine import Engine, JobRef, JobSpec, JobStatus
-from airflow_hive_to_delta.engines.job_process import GRACE_SECONDS, JobProcess, merged_environment
+from airflow_hive_to_delta.engines.engine import JobRef, JobSpec
+from airflow_hive_to_delta.engines.job_process import JobProcess, ProcessEngine, merge_environment
 from airflow_hive_to_delta.engines.spark_settings import check_settings, describe_settings
 
 
 @dataclass
-class LocalSpark(Engine):
+class LocalSpark(ProcessEngine):
     """Runs each job in a subprocess with a Spark session of its own. The job ends with the process that started it.
 
     The task's log has the lines of the job's own log, and of Spark's log the warnings. Spark's jars come from Maven
@@ -35,16 +35,12 @@ class LocalSpark(Engine):
 
     #: Jobs can reach the loopback address of the process that submits them.
     runs_on_this_machine = True
-    survives_worker = False
     schemes = KNOWN_SCHEMES
-    #: Nothing lies between this process and the job.
-    poll_errors = 0
 
     memory: str = "2g"
     cores: int | None = None
     conf: dict[str, str] = field(default_factory=dict, repr=False)
     poll_seconds: float = 0.5
-    _jobs: dict[str, JobProcess] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.memory, str) or not re.fullmatch(r"[1-9][0-9]*[kmgt]", self.memory, re.IGNORECASE):
@@ -71,11 +67,11 @@ class LocalSpark(Engine):
         try:
             process = subprocess.Popen(  # noqa: S603
                 [*command, "--spark-output", str(for_spark)],
-                # Nobody writes to it: it closes when this process ends, however it ends, and the job ends with it.
+                # Kept open and never written to: it closes when this process ends, and the job ends then.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=merged_environment(environment),
+                env=merge_environment(environment),
                 pass_fds=[for_spark],
                 start_new_session=True,
                 cwd=folder,
@@ -86,26 +82,8 @@ class LocalSpark(Engine):
         self._jobs[job] = JobProcess(process, folder, os.fdopen(spark_output, "rb"))
         return JobRef(job, spec.results_uri)
 
-    def find(self, token: str) -> JobRef | None:  # noqa: ARG002
-        return None  # a job ends with the process that would have got the answer
-
-    def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
-        running = self._jobs.get(ref.id)
-        if running is None:
-            return JobStatus("not_found", "The job ended with the process that started it")
-        return running.status(cursor, self._why_no_result)
-
-    def cancel(self, ref: JobRef, within: float = GRACE_SECONDS) -> None:
-        running = self._jobs.pop(ref.id, None)
-        if running is not None:
-            running.cancel(within)
-
-    def _why_no_result(self, code: int) -> str:
-        if code == -9:
-            return (
-                "The job's process was killed from outside (signal 9) without a result, by the kernel or the container "
-                "when memory runs out, or by a person. Give the machine more memory, or let fewer or smaller jobs run "
-                f"at a time: this one's Spark may take memory={self.memory!r} beside what Python takes"
-            )
-        how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
-        return f"The job's process {how} without a result: see its last lines in the log"
+    def advise_on_memory(self) -> str:
+        return (
+            "Give the machine more memory, or let fewer or smaller jobs run at a time: this one's Spark may take "
+            f"memory={self.memory!r} beside what Python takes"
+        )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.redaction import redact_credentials
-from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
-from airflow_hive_to_delta.engines.job_process import GRACE_SECONDS, JobProcess, merged_environment
+from airflow_hive_to_delta.engines.engine import JobError, JobRef, JobSpec
+from airflow_hive_to_delta.engines.job_process import JobProcess, ProcessEngine, merge_environment
 from airflow_hive_to_delta.engines.package import package_zip
 
 _PORT = 15002
@@ -27,7 +27,7 @@ _SECRET_PARAMETER = re.compile(r";\s*(token|x-[^=]*)\s*=", re.IGNORECASE)
 
 
 @dataclass
-class SparkConnect(Engine):
+class SparkConnect(ProcessEngine):
     """Runs each job in a small process on the Airflow worker, as a client of a Spark Connect server.
 
     The server reads the data with the identity that it has. The client lists files on S3 and writes the log, with the
@@ -46,15 +46,11 @@ class SparkConnect(Engine):
 
     #: The client can reach the loopback address of the process that submits it.
     runs_on_this_machine = True
-    survives_worker = False
-    #: Nothing lies between this process and the client.
-    poll_errors = 0
 
     url: str | None = None
     conn_id: str | None = None
     shared_disk: bool = False
     poll_seconds: float = 0.5
-    _jobs: dict[str, JobProcess] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if (self.url is None) == (self.conn_id is None):
@@ -85,32 +81,18 @@ class SparkConnect(Engine):
                 *(sys.executable, "-m", "airflow_hive_to_delta.job", *spec.arguments),
                 *("--package", str(folder / package.name), "--ends-with-input"),
             ],
-            # Nobody writes to it: it closes when this process ends, however it ends, and the job ends with it.
+            # Kept open and never written to: it closes when this process ends, and the job ends then.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             # It may hold a token: on a command line every user of the machine could read it.
-            env=merged_environment({**environment, "SPARK_REMOTE": url}),
+            env=merge_environment({**environment, "SPARK_REMOTE": url}),
             start_new_session=True,
             cwd=folder,
         )
         job = str(process.pid)
         self._jobs[job] = JobProcess(process, folder, BytesIO())  # there is no JVM that says anything
         return JobRef(job, spec.results_uri)
-
-    def find(self, token: str) -> JobRef | None:  # noqa: ARG002
-        return None  # a job ends with the process that would have got the answer
-
-    def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
-        running = self._jobs.get(ref.id)
-        if running is None:
-            return JobStatus("not_found", "The job ended with the process that started it")
-        return running.status(cursor, _describe_end)
-
-    def cancel(self, ref: JobRef, within: float = GRACE_SECONDS) -> None:
-        """End the client. The server notices, and drops what it was doing for it."""
-        if (running := self._jobs.pop(ref.id, None)) is not None:
-            running.cancel(within)
 
 
 def _read_url(conn_id: str) -> str:
@@ -137,7 +119,8 @@ def _read_url(conn_id: str) -> str:
 
 
 def _host_and_port(url: Any) -> tuple[str, int]:
-    """
+    """The host and the port in the URL of a Connect server.
+
     :raises ValueError: it is no address of a Connect server.
     """
     parts = urlsplit(url if isinstance(url, str) else "")
@@ -156,13 +139,3 @@ def _check_server(url: str) -> None:
             "tries again",
             retryable=True,
         ) from error
-
-
-def _describe_end(code: int) -> str:
-    if code == -9:
-        return (
-            "The job's process was killed from outside (signal 9) without a result, by the kernel or the container "
-            "when memory runs out, or by a person. Give the Airflow worker more memory, or let fewer jobs run at a time"
-        )
-    how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
-    return f"The job's process {how} without a result: see its last lines in the log"

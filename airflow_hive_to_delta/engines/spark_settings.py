@@ -1,4 +1,4 @@
-"""Settings of Spark, as the engines take them from a DAG."""
+"""What the engines pass on to jobs: settings of Spark from a DAG, and variables of the task's process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_SECRET = re.compile(r"secret|passw|token|credential(?!s?\.provider)|access[._-]?key|private[._-]?key", re.IGNORECASE)
+_SECRET = re.compile(
+    r"secret|passw|token|credential(?!s?\.provider)|access[._-]?key|private[._-]?key|account\.key", re.IGNORECASE
+)
+#: The variables that name regions and endpoints of AWS. No other is passed on: it could be a credential.
+_REGION_AND_ENDPOINTS = re.compile(r"AWS_(DEFAULT_)?REGION|AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
 
 
 def check_settings(conf: Any) -> dict[str, str]:
@@ -27,8 +31,19 @@ def refuse_secrets(conf: Mapping[str, str], instead: str) -> None:
     :raises ValueError: there is such a setting. The message has its name, and not its value.
     """
     for name in conf:
-        if _SECRET.search(name):
+        if is_secret_name(name):
             raise ValueError(f"conf has the setting {name!r}, which holds a credential by its name. {instead}")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a setting holds a credential, by its name."""
+    return _SECRET.search(name) is not None
+
+
+def job_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a job's process that may be shown where jobs are listed: regions and endpoints of AWS."""
+    found = {name: value for name, value in environment.items() if value and _REGION_AND_ENDPOINTS.fullmatch(name)}
+    return dict(sorted(found.items()))
 
 
 def describe_settings(conf: Mapping[str, str]) -> str:

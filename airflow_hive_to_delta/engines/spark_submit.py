@@ -15,22 +15,27 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from airflow_hive_to_delta.core.errors import MissingDependencyError
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.properties import property_lines
 from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
-from airflow_hive_to_delta.engines.job_process import JobProcess, merged_environment
+from airflow_hive_to_delta.engines.job_process import JobProcess, describe_end, merge_environment
 from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.spark_connection import SparkConnection, read_connection
-from airflow_hive_to_delta.engines.spark_settings import check_settings, describe_settings, refuse_secrets
+from airflow_hive_to_delta.engines.spark_settings import (
+    check_settings,
+    describe_settings,
+    job_variables,
+    refuse_secrets,
+)
 from airflow_hive_to_delta.engines.standalone import StandaloneMaster
 from airflow_hive_to_delta.engines.yarn import ResourceManager
 
 _DEPLOY_MODES = ("client", "cluster")
-#: Of what a job is told by its environment, what holds no secret and is meant for every process of the job.
-_SHARED_VARIABLE = re.compile(r"AWS_(DEFAULT_)?REGION|AWS_ENDPOINT_URL(_[A-Z0-9]+)?")
 _APPLICATION = re.compile(rb"\bapplication_\d+_\d+\b")
+_MORE_MEMORY = (
+    "Give the Airflow worker more memory, let fewer jobs run at a time, or use SparkSubmit(deploy_mode='cluster')"
+)
 #: Of what spark-submit says, how many of the last lines are shown when it fails.
 _LAST_LINES = 20
 #: How long to wait for spark-submit, which uploads what a job needs, to have submitted it.
@@ -100,15 +105,17 @@ class SparkSubmit(Engine):
         if self.deploy_mode == "client":
             return self._run_driver(spec, connection, environment)
         manager = self._manager_of(connection)
-        shared = _shared_variables(environment)
+        shared = job_variables(environment)
         if isinstance(manager, ResourceManager):
             application = self._submit_to_yarn(spec, connection, shared)
             return JobRef(application, spec.results_uri, manager.page(application))
         return JobRef(self._submit_to_standalone(spec, manager, shared), spec.results_uri, manager.page)
 
     def find(self, token: str) -> JobRef | None:
-        """The job on YARN that has this token as a tag. A standalone master does not say which driver is of which job:
-        one whose answer was lost goes on beside the next, which does no harm to a table, and its results are its own.
+        """Find an application on YARN by its tag.
+
+        A standalone master keeps no token, so None is returned there: a driver whose submission got no answer goes on
+        beside the next one, and writes only its own results.
         """
         manager = self._cluster_manager()
         if not isinstance(manager, ResourceManager):
@@ -116,7 +123,7 @@ class SparkSubmit(Engine):
         application = manager.find(token.lower())
         if application is None:
             return None
-        # Where its results are, the one who asks knows.
+        # YARN does not keep the address of the results; the caller has it.
         return JobRef(application, "", manager.page(application))
 
     def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
@@ -124,7 +131,7 @@ class SparkSubmit(Engine):
             driver = self._jobs.get(ref.id)
             if driver is None:
                 return JobStatus("not_found", "The job ended with the process that started it")
-            return driver.status(cursor, _describe_driver_end)
+            return driver.status(cursor, lambda code: describe_end(code, "driver's process", _MORE_MEMORY))
         manager = self._cluster_manager()
         assert manager is not None, "of a job in cluster mode"
         status = manager.status(ref.id)
@@ -145,7 +152,8 @@ class SparkSubmit(Engine):
         return self._manager or self._manager_of(read_connection(self.conn_id, self.deploy_mode))
 
     def _manager_of(self, connection: SparkConnection) -> StandaloneMaster | ResourceManager:
-        """
+        """The cluster manager that a connection names, for cluster mode.
+
         :raises JobError: there is no cluster mode for this connection.
         """
         match connection.cluster_manager:
@@ -164,7 +172,7 @@ class SparkSubmit(Engine):
 
     def _run_driver(self, spec: JobSpec, connection: SparkConnection, environment: Mapping[str, str]) -> JobRef:
         """Client mode: start ``spark-submit``, whose process is the driver's."""
-        conf = _executor_variables(_shared_variables(environment)) | self.conf
+        conf = _executor_variables(job_variables(environment)) | self.conf
         # The driver needs pyarrow and boto3, which the first Python on the path may not have.
         defaults = {"spark.ui.showConsoleProgress": "false"}
         if not os.environ.get("PYSPARK_DRIVER_PYTHON"):
@@ -245,11 +253,8 @@ class SparkSubmit(Engine):
 
         :param defaults: settings that those of the machine, in ``spark-defaults.conf``, replace.
         """
-        try:
-            with needs_extra("spark", "SparkSubmit"):
-                from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-        except MissingDependencyError as error:
-            raise JobError(str(error), retryable=False) from error
+        with needs_extra("spark", "SparkSubmit"):
+            from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
         package, script = package_zip(), main_script()
         for file in (package, script):
             (folder / file.name).write_bytes(file.content)
@@ -284,33 +289,18 @@ def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str])
     """Start ``spark-submit`` in a process session of its own, which ends with this process."""
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", "airflow_hive_to_delta.engines.ends_with_input", *command],
-        # Nobody writes to it: it closes when this process ends, however it ends, and the command ends with it.
+        # Kept open and never written to: it closes when this process ends, and the command ends then.
         stdin=subprocess.PIPE,
         # What the Python program writes, on either stream.
         stdout=subprocess.PIPE,
         # What the JVM writes.
         stderr=subprocess.PIPE,
-        env=merged_environment(environment),
+        env=merge_environment(environment),
         start_new_session=True,
         cwd=folder,
     )
     assert process.stderr is not None, "asked for"
     return JobProcess(process, folder, process.stderr)
-
-
-def _describe_driver_end(code: int) -> str:
-    if code == -9:
-        return (
-            "The driver's process was killed from outside (signal 9) without a result, by the kernel or the container "
-            "when memory runs out, or by a person. Give the Airflow worker more memory, let fewer jobs run at a time, "
-            "or use SparkSubmit(deploy_mode='cluster')"
-        )
-    how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
-    return f"The driver's process {how} without a result: see its last lines in the log"
-
-
-def _shared_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if value and _SHARED_VARIABLE.fullmatch(name)}
 
 
 def _executor_variables(variables: Mapping[str, str]) -> dict[str, str]:

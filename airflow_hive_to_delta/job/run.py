@@ -169,7 +169,7 @@ def _do(request: JobRequest, session: SparkSession, results: Location | None, *,
         _check_registration(session, **request.arguments)
     action = ACTIONS[request.action]
     kept = {"table_results": TableResults(session, results)} if action.keeps_table_results else {}
-    with _telling_progress(session, results):
+    with _reporting_progress(session, results):
         return action.load_handler()(session, **request.arguments, **kept)
 
 
@@ -297,7 +297,7 @@ def _give_up_soon(session: SparkSession) -> None:
 
 
 @contextmanager
-def _telling_progress(spark: SparkSession, results: Location | None) -> Iterator[None]:
+def _reporting_progress(spark: SparkSession, results: Location | None) -> Iterator[None]:
     """Print now and then what was counted and how far Spark's stages are, where the session knows it.
 
     A task that waits for a job elsewhere finds it in the folder of the results, too.
@@ -305,7 +305,7 @@ def _telling_progress(spark: SparkSession, results: Location | None) -> Iterator
     tracker = spark.sparkContext.statusTracker() if hasattr(spark, "_jsparkSession") else None
     ended = threading.Event()
 
-    def tell() -> None:
+    def report() -> None:
         started = time.monotonic()
         folder = results
         while not ended.wait(_PROGRESS_SECONDS):
@@ -323,13 +323,13 @@ def _telling_progress(spark: SparkSession, results: Location | None) -> Iterator
                 except Exception:  # it is for the log of a task alone, which goes on without it
                     folder = None
 
-    teller = threading.Thread(target=tell, name="progress", daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=report, name="progress", daemon=True)
+    reporter.start()
     try:
         yield
     finally:
         ended.set()
-        teller.join()
+        reporter.join()
 
 
 def _end_with_input() -> None:

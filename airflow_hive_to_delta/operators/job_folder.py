@@ -26,7 +26,7 @@ class JobFolder:
 
     @property
     def uri(self) -> str:
-        """The address of the folder, as the job is told it."""
+        """The address of the folder, as it is passed to the job."""
         return plain_uri(self._path)
 
     @property

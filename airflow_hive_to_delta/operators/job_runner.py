@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow.sdk.exceptions import TaskDeferralTimeout, TaskDeferred
 
+from airflow_hive_to_delta.core.errors import MissingDependencyError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, JobSpec, JobStatus
@@ -226,9 +227,11 @@ class JobRunner:
             self._store.write(job)  # before the job is there: its answer may be lost, with this process too
         try:
             ref = self._engine.submit(spec, environment)
-        except JobError:
+        except (JobError, MissingDependencyError) as error:
             if self._store is not None:
                 self._store.clear()
+            if isinstance(error, MissingDependencyError):  # an extra of this package that the engine needs
+                raise JobError(str(error), retryable=False) from error
             raise
         except Exception as error:
             found = self._find_lost(spec.token)

@@ -2,7 +2,7 @@
 
 Spark reads a storage with the session's credentials and the JVM's clients. Its Python workers often have neither: on
 HDFS without Hadoop's native library, on ABFS and GCS, and on S3 where a catalog lends its credentials to Spark alone.
-One file says which it is, before the run.
+One file of each storage is tried before the run.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def choose_access(
 
 
 def read_by_spark(where: str, reason: str, options: ConversionOptions) -> FileAccess:
-    """The access by Spark's own reader, in the place of footers that Python workers cannot read.
+    """The access by Spark's own reader, instead of footers that Python workers cannot read.
 
     :param where: what the workers cannot reach, as the note names it.
     :param reason: why they cannot.

@@ -181,7 +181,7 @@ def _describe_many(
     with persisted(rows) as frame:
         with spark_call(f"Describing the files of {root}"):
             totals = _total_by_layout(frame).mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA).collect()
-        described = _described(frame, (row.asDict() for row in totals), scanned=access.by_spark)
+        described = _add_up_totals(frame, (row.asDict() for row in totals), scanned=access.by_spark)
         described.notes = list(access.notes)
         if access.by_spark and described.file_count:
             size = _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_SCAN)
@@ -263,7 +263,7 @@ def _describe_few(
     rows = [row for batch in reader(iter(batches)) for row in batch.to_pylist()]
     totals = _total_rows_by_layout(rows)
     evidence = _merge_evidence(totals)
-    described = _described(local_frame(spark, rows, DESCRIBED_SCHEMA), totals, scanned=False)
+    described = _add_up_totals(local_frame(spark, rows, DESCRIBED_SCHEMA), totals, scanned=False)
     return replace(described, evidence=evidence, rows=rows)
 
 
@@ -309,7 +309,7 @@ def _total_rows_by_layout(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]
     return totals
 
 
-def _described(frame: DataFrame, totals: Iterable[Mapping[str, Any]], *, scanned: bool) -> DescribedFiles:
+def _add_up_totals(frame: DataFrame, totals: Iterable[Mapping[str, Any]], *, scanned: bool) -> DescribedFiles:
     """Add up the totals of all layouts.
 
     :param totals: rows of _TOTALS_SCHEMA.
@@ -361,6 +361,7 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
     try:
         kept = frame.persist()
     except PySparkException as error:
+        # The condition, which errors of this kind have in their text alone.
         if "NOT_SUPPORTED_WITH_SERVERLESS" not in str(error):
             raise
         yield frame
