@@ -45,8 +45,8 @@ soak: $(JARS) $(S3_SERVER) ## The long forms of tests: random examples, damaged 
 	JAVA_HOME="$$(cat $(JAVA))" FOOTER_MUTANTS=500000 HYPOTHESIS_PROFILE=long MANY_TABLES=1500 \
 		HIVE_TO_DELTA_MONTHS=5 HIVE_TO_DELTA_DAYS=60 SOAK=1 \
 		$(BIN)/pytest -n 2 --dist worksteal tests/core/parquet/test_footer_fuzz.py tests/core/lifecycle/test_properties.py \
-		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py tests/engines/test_spark_connect.py \
-		-k "mutant or test_properties or test_month or more_tables or in_the_middle"
+		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py tests/engines/test_spark_connect.py tests/engines/test_spark_submit.py \
+		-k "mutant or test_properties or test_month or more_tables or in_the_middle or killed_driver"
 	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_ALL_ON_SPARK=1 $(BIN)/pytest -n 2 --dist worksteal tests/core/delta tests/core/lifecycle \
 		--ignore tests/core/delta/test_small_log.py
 

@@ -146,7 +146,7 @@ def test_the_dag_of_the_page(connect_server, lake, run_dag) -> None:
     (source,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     source = source.replace("s3://lake/", f"s3://{lake.bucket}/").replace('"sales', f'"{lake.database}')
     source = source.replace("import Glue", "import PerTable, Glue")
-    source = source.replace("staging=", "per_table=PerTable(retries=0), staging=")
+    source = source.replace("staging=", "per_table=PerTable(retries=0, batch_size=5), staging=")
     run = run_dag(source.replace("sc://spark.example.com:15002", connect_server.url))
     assert run.state == "success", run.log
     told = {table["table"].rpartition(".")[2]: table for table in run.xcom("report", "report")["tables"]}
