@@ -28,6 +28,7 @@ def hadoop_session(metastore: str, conf_dir: Path, folder: Path) -> Iterator[Cal
     # A process of its own kind, for a forked one would have the sockets and the JVM of this one.
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _open, (metastore, str(conf_dir), str(folder)))
     with pool:
+        pool.submit(os.getpid).result()  # which starts it now, and not in the middle of a test
         yield lambda function, *arguments: pool.submit(_call, function, arguments).result()
         pool.submit(_stop).result()
 
