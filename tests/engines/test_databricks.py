@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_hive_to_delta import Databricks
+from airflow_hive_to_delta.core.errors import MissingDependencyError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage.databricks import NO_CREDENTIALS_NOTE
@@ -283,7 +284,7 @@ def test_a_run_that_is_not_known(platform) -> None:
 
 def test_without_the_provider_the_error_names_the_extra(platform, monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "airflow.providers.databricks.hooks.databricks", None)
-    with pytest.raises(JobError, match=r"pip install 'airflow-hive-to-delta\[databricks\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'airflow-hive-to-delta\[databricks\]'"):
         engine_of(platform).submit(spec_of(platform), {})
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from airflow_hive_to_delta import CatalogDiscoverOperator, SparkSubmit
+from airflow_hive_to_delta.core.errors import MissingDependencyError
 from airflow_hive_to_delta.core.parquet.describe import FEW_FILES
 from airflow_hive_to_delta.core.spark.session import local_session_conf
 from airflow_hive_to_delta.engines import JobError, JobRef, JobSpec
@@ -266,9 +267,8 @@ def test_a_connection_that_cannot_be_used_is_refused_for_good(
 def test_a_provider_that_is_not_installed_is_named(spark_conn, airflow_home, tmp_path, monkeypatch) -> None:
     spark_conn("spark://h", 7077)
     monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
-    with pytest.raises(JobError, match=r"pip install 'airflow-hive-to-delta\[spark\]'") as refused:
+    with pytest.raises(MissingDependencyError, match=r"pip install 'airflow-hive-to-delta\[spark\]'"):
         SparkSubmit("spark_test").submit(spec(tmp_path), {})
-    assert not refused.value.retryable
 
 
 def test_a_connection_that_is_not_defined_is_none_to_yarn(airflow_home, tmp_path) -> None:

@@ -127,6 +127,20 @@ def test_a_job_that_was_cancelled_on_its_platform_is_tried_again(run_dag, platfo
     Detached(str(platform)).cancel(Detached(str(platform))._ref(platform / "job-0"), 1)
 
 
+def test_an_extra_that_an_engine_lacks_fails_the_task_without_a_retry(run_dag, platform) -> None:
+    lacks = """
+class Lacks(Detached):
+    def submit(self, spec, environment):
+        from airflow_hive_to_delta.core.extras import needs_extra
+        with needs_extra("spark", "This engine"):
+            import no_such_library
+"""
+    run = run_dag(task(platform, "retries=3", engine="Lacks", classes=lacks))
+    assert (run.state, run.tries) == ("failed", {"discover": 1})
+    assert "pip install 'airflow-hive-to-delta[spark]'" in run.log
+    assert submitted(platform) == []
+
+
 def test_a_killed_task_ends_its_job(run_dag, platform) -> None:
     run = run_dag(task(platform, "retries=0", engine="Kills", classes=KILLS))
     assert run.state == "failed"
