@@ -35,6 +35,8 @@ from tests.support.small_tables import no_small_logs
 from tests.support.spark_versions import needs_spark_4
 from tests.support.tables import convert_folder, write_parquet
 
+pytestmark = pytest.mark.slow
+
 ODD = "a/b c%d=e+ü:#?"
 
 

@@ -19,6 +19,8 @@ from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from tests.support.tables import convert_folder, write_parquet
 
+pytestmark = pytest.mark.slow
+
 DAY = 86_400
 #: When version 0 of the table was written; each other one a day after the one before.
 FIRST = 1_704_067_200

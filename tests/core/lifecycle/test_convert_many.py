@@ -41,6 +41,8 @@ from tests.support.oracle import assert_same, delta_at
 from tests.support.small_tables import described_on_executors
 from tests.support.tables import files_of, snapshot, write_parquet
 
+pytestmark = pytest.mark.slow
+
 ODD = "a/b c%d=e"
 
 

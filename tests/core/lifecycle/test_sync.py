@@ -36,6 +36,8 @@ from tests.support.project import PROJECT
 from tests.support.spark_versions import needs_spark_4
 from tests.support.tables import write_parquet
 
+pytestmark = pytest.mark.slow
+
 
 def test_new_files_are_one_entry_with_the_transaction_of_the_run(converted: Folder) -> None:
     converted.write("2", "000001_0", [4])
