@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, ClassVar, TypeVar
 
-from airflow_hive_to_delta.core.errors import EXPIRED_CODES, RENEW_CREDENTIALS
+from airflow_hive_to_delta.core.errors import EXPIRED_CODES, RENEW_CREDENTIALS, PermanentError
+from airflow_hive_to_delta.core.storage.aws_errors import error_code, http_status, translate_aws_error
 from airflow_hive_to_delta.engines.engine import Engine, JobError
 
 #: Where it is not defined, it stands for the identity of the process, as for Airflow's own AWS operators.
@@ -150,9 +151,6 @@ def start_job(
 def _not_started(error: Exception, doing: str, advice: Mapping[str, str], transient: Collection[str]) -> JobError:
     from botocore.exceptions import ClientError
 
-    from airflow_hive_to_delta.core.errors import PermanentError
-    from airflow_hive_to_delta.core.storage.aws_errors import translate_aws_error
-
     code = error_code(error)
     if not isinstance(error, ClientError):
         known = translate_aws_error(error, doing)  # type: ignore[arg-type]
@@ -177,24 +175,13 @@ def _is_refusal(error: Exception) -> bool:
     )
 
     if isinstance(error, ClientError):
-        return _http_status(error) < 500
+        return http_status(error) < 500
     return isinstance(error, (NoCredentialsError, NoRegionError, ParamValidationError, PartialCredentialsError))
 
 
 def is_throttled(error: Exception) -> bool:
     """Whether the platform was called too often."""
-    return error_code(error) in _THROTTLED or _http_status(error) == 429
-
-
-def error_code(error: Exception) -> str:
-    """The error code of AWS in an exception of boto3; empty when it has none."""
-    response: Mapping[str, Any] = getattr(error, "response", None) or {}
-    return str(response.get("Error", {}).get("Code", ""))
-
-
-def _http_status(error: Exception) -> int:
-    response: Mapping[str, Any] = getattr(error, "response", None) or {}
-    return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return error_code(error) in _THROTTLED or http_status(error) == 429
 
 
 def s3_uri(uri: str | None) -> str:
@@ -209,10 +196,14 @@ def timeout_minutes(seconds: float | None) -> int | None:
 
 def console(region: str, path: str) -> str:
     """The address of a page of the console of AWS, in the partition of the region."""
-    if region.startswith("cn-"):
-        domain = "console.amazonaws.cn"
-    elif region.startswith("us-gov-"):
-        domain = "console.amazonaws-us-gov.com"
-    else:
-        domain = "console.aws.amazon.com"
-    return f"https://{region}.{domain}/{path}"
+    return f"https://{region}.{console_host(region)}/{path}"
+
+
+def console_host(region: str) -> str:
+    """The host of the console of AWS, in the partition of the region."""
+    domain = next((domain for start, domain in _CONSOLES.items() if region.startswith(start)), "aws.amazon.com")
+    return f"console.{domain}"
+
+
+#: The consoles of the other partitions of AWS, by how the names of their regions begin.
+_CONSOLES = {"cn-": "amazonaws.cn", "us-gov-": "amazonaws-us-gov.com"}

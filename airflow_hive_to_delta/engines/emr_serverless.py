@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+from airflow_hive_to_delta.core.spark.properties import DELTA_SETTINGS
+from airflow_hive_to_delta.core.storage.aws_errors import error_code
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from airflow_hive_to_delta.engines.aws import (
     AwsEngine,
     console,
-    error_code,
     s3_uri,
     start_job,
     timeout_minutes,
@@ -197,10 +198,7 @@ class EmrServerless(AwsEngine):
         }
 
     def _settings(self, environment: Mapping[str, str]) -> dict[str, str]:
-        settings = {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        }
+        settings = dict(DELTA_SETTINGS)
         variables = job_variables(environment)
         if self.delta_jars is not None:
             settings["spark.jars"] = self.delta_jars

@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+from airflow_hive_to_delta.core.spark.properties import DELTA_SETTINGS
+from airflow_hive_to_delta.core.storage.aws_errors import error_code
 from airflow_hive_to_delta.engines.aws import (
     AwsEngine,
     console,
-    error_code,
     s3_uri,
     start_job,
     timeout_minutes,
@@ -239,8 +240,7 @@ class GlueJob(AwsEngine):
         """The arguments of ``start_job_run``."""
         variables = job_variables(environment)
         conf = {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            **DELTA_SETTINGS,
             **{f"spark.executorEnv.{name}": value for name, value in variables.items()},
             **self.conf,
         }

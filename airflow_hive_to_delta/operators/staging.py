@@ -13,6 +13,7 @@ from airflow.sdk import ObjectStoragePath
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_hive_to_delta.core.redaction import redact_credentials
+from airflow_hive_to_delta.engines.aws import console_host
 from airflow_hive_to_delta.job.file_names import safe_name
 
 if TYPE_CHECKING:
@@ -125,12 +126,7 @@ def browser_url(path: ObjectStoragePath) -> str:
         return plain_uri(path)
     settings: dict[str, Any] = getattr(path.fs, "client_kwargs", None) or {}
     region = str(settings.get("region_name") or os.environ.get("AWS_DEFAULT_REGION") or "")
-    domain = next((domain for start, domain in _CONSOLES.items() if region.startswith(start)), "aws.amazon.com")
-    return f"https://console.{domain}/s3/object/{path.bucket}?prefix={quote(path.key.lstrip('/'), safe='')}"
-
-
-#: The consoles of the other partitions of AWS, by how the names of their regions begin.
-_CONSOLES = {"cn-": "amazonaws.cn", "us-gov-": "amazonaws-us-gov.com"}
+    return f"https://{console_host(region)}/s3/object/{path.bucket}?prefix={quote(path.key.lstrip('/'), safe='')}"
 
 
 def check_root(root: str | None, argument: str = "staging") -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta.actions import DISTRIBUTION
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, UnsupportedTableError
+from airflow_hive_to_delta.core.storage.base import RECORDS_FOLDER
 from airflow_hive_to_delta.core.storage.uri import Location
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def log_folder(root: Location) -> Location:
 
 def records_folder(root: Location) -> Location:
     """The folder in which this package keeps what the log itself cannot hold: see :mod:`records`."""
-    return log_folder(root).child(_RECORDS)
+    return log_folder(root).child(RECORDS_FOLDER)
 
 
 def commit_path(root: Location, version: int) -> Location:
@@ -184,6 +185,5 @@ _CHECKPOINT = re.compile(
     r"(?P<version>\d{20})\.checkpoint"
     r"(\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<id>[0-9a-fA-F-]{32,36}))?\.(?P<kind>parquet|json)"
 )
-_RECORDS = "_hive_to_delta"
 #: Far more than a commitInfo needs. The first line of an entry of another writer can have any length.
 _FIRST_LINE_LIMIT = 4 * 1024 * 1024

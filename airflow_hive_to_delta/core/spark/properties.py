@@ -1,8 +1,14 @@
-"""Settings of Spark in the syntax of Java's properties files."""
+"""Settings of Spark: those that Delta Lake needs, and how a properties file of Java has them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+#: What a session needs to read and write Delta tables, beside the jars.
+DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 
 
 def property_lines(settings: Mapping[str, str]) -> str:

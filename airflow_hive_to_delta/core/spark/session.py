@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.jars import jar_settings
-from airflow_hive_to_delta.core.spark.properties import property_lines
+from airflow_hive_to_delta.core.spark.properties import DELTA_SETTINGS, property_lines
 from airflow_hive_to_delta.core.spark.versions import local_jars
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def local_session_conf(*, memory: str = "2g") -> dict[str, str]:
     jars = local_jars()
     return {
         **jar_settings(jars.packages, jars.excluded),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **DELTA_SETTINGS,
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.hadoop.fs.s3a.aws.credentials.provider": ",".join(jars.s3a_credentials),
         "spark.sql.session.timeZone": "UTC",

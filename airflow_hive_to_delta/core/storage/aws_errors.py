@@ -5,9 +5,9 @@ boto3 is imported where it is used: a cluster on premises need not have it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.errors import (
     EXPIRED_CODES,
@@ -32,6 +32,18 @@ _TRANSIENT = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExce
               "ConcurrentModificationException"}  # fmt: skip
 
 
+def error_code(error: Exception) -> str:
+    """The error code of AWS in an exception of boto3; empty when it has none."""
+    response: Mapping[str, Any] = getattr(error, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def http_status(error: Exception) -> int:
+    """The HTTP status in an exception of boto3; 0 when it has none."""
+    response: Mapping[str, Any] = getattr(error, "response", None) or {}
+    return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
 def is_expired(code: str) -> bool:
     """Whether an error code of AWS says that the credentials have expired.
 
@@ -54,8 +66,7 @@ def translate_aws_error(error: ClientError | BotoCoreError, doing: str) -> HiveT
     )
 
     if isinstance(error, ClientError):
-        code = str(error.response.get("Error", {}).get("Code", ""))
-        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        code, status = error_code(error), http_status(error)
         message = f"{doing}: {code}: {error.response.get('Error', {}).get('Message', '')}".rstrip(": ")
         if is_expired(code):
             maybe = "S3 gives no reason here, but most often it is this: " if code == "400" else ""

@@ -15,6 +15,7 @@ from threading import Lock
 from botocore.exceptions import BotoCoreError, ClientError
 
 from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.storage.base import RECORDS_FOLDER
 from airflow_hive_to_delta.core.storage.uri import Location
 
 #: Does something to the object at a location.
@@ -62,13 +63,13 @@ _lock = Lock()
 _locks: dict[tuple[str, str, str], Lock] = {}
 _honoured: set[tuple[str, str, str]] = set()
 #: Folders of a table's log and of the records in it, which readers of Delta pass over.
-_LOG, _RECORDS = "/_delta_log/", "_hive_to_delta"
+_LOG = "/_delta_log/"
 
 
 def _probe_of(path: Location) -> Location:
     """A new object, among the records of the log that the path lies in, or beside a path that lies in no log."""
     before, log, _ = path.path.rpartition(_LOG)
-    folder = f"{before}{log}{_RECORDS}" if log else path.path.rpartition("/")[0]
+    folder = f"{before}{log}{RECORDS_FOLDER}" if log else path.path.rpartition("/")[0]
     return Location(path.scheme, path.authority, folder).child(f"conditional-write-{uuid.uuid4().hex}")
 
 

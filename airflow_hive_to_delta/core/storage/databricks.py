@@ -21,7 +21,7 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     TransientError,
 )
-from airflow_hive_to_delta.core.storage.base import MEBIBYTE, StoredFile, buffered_stream, delete_each
+from airflow_hive_to_delta.core.storage.base import MEBIBYTE, RECORDS_FOLDER, StoredFile, buffered_stream, delete_each
 from airflow_hive_to_delta.core.storage.uri import Location
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class DatabricksStorage:
         :raises _ClaimedError: another writer has a claim to it.
         """
         before, log, name = entry.path.rpartition("/_delta_log/")
-        folder = Location(entry.scheme, entry.authority, f"{before}{log}{_RECORDS}")
+        folder = Location(entry.scheme, entry.authority, f"{before}{log}{RECORDS_FOLDER}")
         prefix = f"claim-{name.replace('/', '-')}-"
         own = folder.child(f"{prefix}{uuid.uuid4().hex}")
         with _dbutils_call(f"Writing {own}"):
@@ -239,8 +239,6 @@ class DatabricksStorage:
         return bytes(rows[0].content)
 
 
-#: The folder in a log where this package keeps what is its own, which readers of Delta pass over.
-_RECORDS = "_hive_to_delta"
 _CLAIM_MILLISECONDS = 10 * 60 * 1000
 #: The most seconds before an entry is claimed again that another writer had a claim to.
 _PAUSES = (0.5, 1.0, 2.0, 4.0)
