@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalogs.definitions import location_digest
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError, StaleFileListError, TransientError
+from airflow_hive_to_delta.core.files import ListedFiles
 from airflow_hive_to_delta.core.listing.age import ListedAt, listed_before, now
 from airflow_hive_to_delta.core.listing.base import DataFrameListing, MadeListing, log_version
 from airflow_hive_to_delta.core.listing.inventory import InventoryListing
@@ -16,7 +17,7 @@ from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.job.manifests import FileList, files_df, too_many
+from airflow_hive_to_delta.job.manifests import FileList, read_list, too_many
 from airflow_hive_to_delta.job.progress import print_progress
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class ListMaker:
         strategy = self.strategy(listing)
         # Before the listing, so that it is never too new.
         listed = listed_before(strategy, table) or ListedAt(now(), log_version(table, self._options, self._spark))
-        files = self._write_list(strategy.list_files_df(self._spark, table, self._options), table, manifest)
+        files = self._write_list(strategy.list_table(self._spark, table, self._options), table, manifest)
         files.log_version, files.listed_at = listed.version, listed.time
         files.listing, files.listed_for = dict(listing), location_digest(table)
         print_progress(f"{table.qualified_name}: {files.file_count} files, {files.byte_count} bytes")
@@ -70,19 +71,17 @@ class ListMaker:
             self._strategies[key] = make_listing(self._spark, listing)
         return self._strategies[key]
 
-    def _write_list(self, found: DataFrame, table: TableInfo, manifest: str | None) -> FileList:
-        kept = found.persist()
-        try:
-            count, size = kept.selectExpr("count(*)", "coalesce(sum(size), 0)").collect()[0]
-            if count <= self._limit:
-                inline = [row.asDict() for row in kept.collect()]
-                return FileList(table.qualified_name, count, size, files=inline)
+    def _write_list(self, found: ListedFiles, table: TableInfo, manifest: str | None) -> FileList:
+        with found.kept() as kept:
+            few = kept.collect_few(self._limit)
+            if few is not None:
+                size = sum(file["size"] for file in few)
+                return FileList(table.qualified_name, len(few), size, files=few)
             if manifest is None:
                 raise PermanentError(too_many(table.qualified_name, self._limit))
-            kept.write.parquet(manifest, mode="overwrite", compression="zstd")
+            count, size = kept.count()
+            kept.frame.write.parquet(manifest, mode="overwrite", compression="zstd")
             return FileList(table.qualified_name, count, size, manifest=manifest)
-        finally:
-            kept.unpersist()
 
 
 class GivenLists(MadeListing):
@@ -117,15 +116,18 @@ class GivenLists(MadeListing):
         """Whether it is known how the table's files were listed."""
         return self._maker is not None and self._lists[table.qualified_name].get("listing") is not None
 
-    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:  # noqa: ARG002
+    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
+        return self.list_table(spark, table, options).frame
+
+    def list_table(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> ListedFiles:  # noqa: ARG002
         document = self._document(table)
         if "error" in document:
             kind = TransientError if document["retryable"] else PermanentError
             raise KINDS.get(document.get("error_kind", ""), kind)(document["error"])
         files = FileList.from_dict(document)
-        found = files_df(spark, files)
+        found = read_list(spark, files)
         with spark_call(f"Reading the list of the files of {table.qualified_name}"):
-            count = found.count()
+            count, _ = found.count()
         if count != files.file_count:
             where = f" at {files.manifest}" if files.manifest else ""
             raise StaleFileListError(

@@ -17,7 +17,9 @@ from airflow_hive_to_delta.core.redaction import redact_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+    from airflow_hive_to_delta.core.files import ListedFiles
 
 #: More than this many files do not travel inline.
 INLINE_LIMIT = 100
@@ -64,25 +66,24 @@ def write_manifest(batches: Iterable[pa.RecordBatch], destination: BinaryIO) -> 
     """Write file batches (``FILES_ARROW_SCHEMA``) as they come; one row group is in memory at a time."""
     import pyarrow.parquet as pq
 
-    from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA
+    from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA
 
     with pq.ParquetWriter(destination, FILES_ARROW_SCHEMA, compression="zstd") as writer:
         for group in _in_groups(batches):
             writer.write_table(group)
 
 
-def files_df(spark: SparkSession, files: FileList) -> DataFrame:
-    """The files as a DataFrame in FILES_SCHEMA."""
+def read_list(spark: SparkSession, files: FileList) -> ListedFiles:
+    """The files of a list, which Spark reads if it is a manifest."""
     import pyarrow as pa
 
-    from airflow_hive_to_delta.core.listing.base import files_from_arrow
-    from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA, map_pairs
+    from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles, map_pairs
     from airflow_hive_to_delta.core.models import FILES_SCHEMA
 
     if files.manifest is not None:
-        return spark.read.schema(FILES_SCHEMA).parquet(files.manifest)
+        return ListedFiles(spark, spark.read.schema(FILES_SCHEMA).parquet(files.manifest))
     rows = [{**file, "partition_values": map_pairs(file["partition_values"])} for file in files.files or []]
-    return files_from_arrow(spark, pa.Table.from_pylist(rows, schema=FILES_ARROW_SCHEMA))
+    return ListedFiles(spark, pa.Table.from_pylist(rows, schema=FILES_ARROW_SCHEMA))
 
 
 def first_of(batches: Iterator[pa.RecordBatch], limit: int) -> tuple[list[dict[str, Any]], Iterator[pa.RecordBatch]]:

@@ -13,8 +13,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_hive_to_delta.core.listing.base import files_from_arrow
-from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA
+from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles
 from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.spark.session import _submit_arguments, local_session_conf
 from airflow_hive_to_delta.core.spark.versions import SPARK_4_JARS, SPARK_35_JARS, local_jars
@@ -32,7 +31,7 @@ def test_an_arrow_table_becomes_a_dataframe(spark: SparkSession, count: int) -> 
         for number in range(count)
     ]
     halves = [pa.Table.from_pylist(half, FILES_ARROW_SCHEMA) for half in (rows[: count // 2], rows[count // 2 :])]
-    files = files_from_arrow(spark, pa.concat_tables(halves))
+    files = ListedFiles(spark, pa.concat_tables(halves)).frame
     assert files.schema == spark.createDataFrame([], FILES_SCHEMA).schema
     expected = [{**row, "partition_values": row["partition_values"] and dict(row["partition_values"])} for row in rows]
     assert sorted((row.asDict() for row in files.collect()), key=lambda row: row["size"]) == expected

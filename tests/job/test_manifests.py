@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA
+from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA
 from airflow_hive_to_delta.core.listing.s3 import S3Listing
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.job.manifests import FileList, files_df, first_of, list_error, write_manifest
+from airflow_hive_to_delta.job.manifests import FileList, first_of, list_error, read_list, write_manifest
 
 
 def batches(count: int, rows: int, taken: list[int] | None = None) -> Iterator[pa.RecordBatch]:
@@ -97,12 +97,12 @@ def test_a_listing_that_nobody_wants_any_more_ends(s3, bucket, monkeypatch) -> N
 @pytest.mark.parametrize("values", [None, {"p": "a/b", "q": None}])
 def test_an_inline_list_is_the_same_files(spark, values) -> None:
     file = {"path": "s3://b/t/1", "size": 7, "modification_time": 5, "partition_values": values}
-    (row,) = files_df(spark, FileList("t", 1, 7, files=[file])).collect()
+    (row,) = read_list(spark, FileList("t", 1, 7, files=[file])).frame.collect()
     assert row.asDict() == file
 
 
 def test_an_empty_list_is_an_empty_table(spark) -> None:
-    assert files_df(spark, FileList("t", 0, 0, files=[])).collect() == []
+    assert read_list(spark, FileList("t", 0, 0, files=[])).frame.collect() == []
 
 
 def test_the_error_of_a_listing_travels_without_credentials() -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_hive_to_delta import ConversionOptions, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.lifecycle.convert import convert
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
-from airflow_hive_to_delta.core.listing.base import MadeListing, files_as_df
+from airflow_hive_to_delta.core.listing.base import MadeListing, list_table
 from airflow_hive_to_delta.core.options import OutputMode
 from airflow_hive_to_delta.core.results import SyncResult
 from tests.support.oracle import delta_at
@@ -92,7 +92,7 @@ class Given(MadeListing):
     def __init__(
         self, spark: SparkSession, table: TableInfo, version: int | None = None, time: int | None = None
     ) -> None:
-        self.files = files_as_df(spark, Walk(), table, ConversionOptions()).localCheckpoint()
+        self.files = list_table(spark, Walk(), table, ConversionOptions()).frame.localCheckpoint()
         self.version, self.time = version, time
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:

@@ -12,7 +12,7 @@ LAYERS = (
     ("core/lifecycle",),
     ("core/parquet", "core/listing"),
     ("core/catalogs",),
-    ("core/delta",),
+    ("core/delta", "core/files"),
     ("core/runner", "core/schema", "core/spark", "core/storage"),
     ("core/readers", "core/redaction", "core/progress"),
     ("core/models", "core/options", "core/results", "core/errors", "core/extras"),

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from airflow_hive_to_delta.core.errors import UnsupportedTableError
+from airflow_hive_to_delta.core.files import ListedFiles
 from airflow_hive_to_delta.core.lifecycle.records import Records
-from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
+from airflow_hive_to_delta.core.listing.base import Listing, list_table
 from airflow_hive_to_delta.core.storage.base import Storage
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import Location, check_allowed, parse_location
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from airflow_hive_to_delta.core.models import TableInfo
     from airflow_hive_to_delta.core.options import ConversionOptions
@@ -52,6 +53,6 @@ class TableContext:
         """What this package keeps beside the table's log."""
         return Records(self.storage, self.root)
 
-    def list_files(self, listing: Listing) -> DataFrame:
-        """The files of the table as a DataFrame in FILES_SCHEMA."""
-        return files_as_df(self.spark, listing, self.table, self.options)
+    def list_files(self, listing: Listing) -> ListedFiles:
+        """The files of the table, as the listing finds them now."""
+        return list_table(self.spark, listing, self.table, self.options)

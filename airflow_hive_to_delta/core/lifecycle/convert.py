@@ -29,6 +29,7 @@ from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
 from airflow_hive_to_delta.core.delta.log_files import log_folder
 from airflow_hive_to_delta.core.errors import PermanentError, is_refusal
+from airflow_hive_to_delta.core.files import ListedFiles
 from airflow_hive_to_delta.core.lifecycle.commit_writer import write_actions, write_adds
 from airflow_hive_to_delta.core.lifecycle.context import TableContext
 from airflow_hive_to_delta.core.lifecycle.preflight import (
@@ -88,7 +89,7 @@ def convert_table(
         partition_types=types,
     )
     target = registration.target_of(target_catalog, target_schema, target_table, options)
-    files = check_files_df(files_df)
+    files = ListedFiles(spark, check_files_df(files_df))
     return _convert_one(TableContext.open(spark, table, options), lambda: files, target)
 
 
@@ -198,7 +199,7 @@ def _partition_columns(given: Sequence[str] | Mapping[str, str] | None) -> dict[
 
 def _convert_one(
     context: TableContext,
-    list_files: Callable[[], DataFrame],
+    list_files: Callable[[], ListedFiles],
     target: registration.Target | None,
     listed: Callable[[], ListedAt | None] = lambda: None,
 ) -> ConversionResult:
@@ -215,7 +216,7 @@ def _convert_one(
 
 def _convert_files(
     context: TableContext,
-    files: DataFrame,
+    files: ListedFiles,
     partition_types: dict[str, str],
     target: registration.Target | None,
     listed: ListedAt | None,

@@ -21,8 +21,7 @@ from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_glue
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location, redacted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
+    from airflow_hive_to_delta.core.files import ListedFiles
     from airflow_hive_to_delta.core.lifecycle.context import TableContext
     from airflow_hive_to_delta.core.models import TableInfo
     from airflow_hive_to_delta.core.options import ConversionOptions
@@ -76,10 +75,9 @@ def parse_partition_types(context: TableContext) -> dict[str, str]:
 
 
 @contextmanager
-def preflight(context: TableContext, files: DataFrame, partition_types: dict[str, str]) -> Iterator[PreparedTable]:
+def preflight(context: TableContext, files: ListedFiles, partition_types: dict[str, str]) -> Iterator[PreparedTable]:
     """Describe the files and resolve the schema. The files are kept in Spark while the block runs.
 
-    :param files: a DataFrame in FILES_SCHEMA.
     :raises HiveToDeltaError: a file cannot be part of the table, or :func:`prepare_table` raises.
     """
     declared = declare_schema(context.table)

@@ -21,12 +21,13 @@ from airflow_hive_to_delta.core.errors import (
     UnsupportedTableError,
     VerificationError,
 )
+from airflow_hive_to_delta.core.files import ListedFiles
 from airflow_hive_to_delta.core.lifecycle.comparison import Comparison
 from airflow_hive_to_delta.core.lifecycle.context import TableContext
 from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.preflight import parse_partition_types, preflight
 from airflow_hive_to_delta.core.lifecycle.records import Records
-from airflow_hive_to_delta.core.listing.base import Listing, files_as_df
+from airflow_hive_to_delta.core.listing.base import Listing
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.results import VerifyLevel, VerifyResult
@@ -77,13 +78,13 @@ def verify_table(
     if version == "ours" and (own := _find_last_version_of_ours(table, latest, level)) != latest.version:
         view = DeltaTableView.for_path(spark, table.location, version=own, options=options)
     found_version = view.version
+    files = context.list_files(listing)
     # Of the footers only the rows and the columns are needed.
     if options.stats != "scan":
         context = replace(context, options=replace(options, stats="none"))
-    files = files_as_df(spark, listing, table, options)
     written_by_others = not all(commit.ours for commit in latest.history)
     if written_by_others:
-        files = _without_files_of_delta(files, latest)
+        files = ListedFiles(spark, _without_files_of_delta(files.frame, latest))
     with preflight(context, files, parse_partition_types(context)) as original:
         # Spark would read what others have written into the table's folders as a part of it.
         through_catalog = table.source == "spark" and not written_by_others

@@ -22,11 +22,10 @@ import pyarrow as pa
 
 from airflow_hive_to_delta.core.delta.log import latest_version
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
-from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA, map_pairs
-from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, TableInfo
+from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles, map_pairs
+from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.spark.versions import df_from_arrow
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import parse_location
 
@@ -49,10 +48,14 @@ class DataFrameListing(ABC):
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
         """The data files of a table, in FILES_SCHEMA."""
 
+    def list_table(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> ListedFiles:
+        """The data files of a table. A listing that this process makes by itself gives them without Spark."""
+        return ListedFiles(spark, self.list_files_df(spark, table, options))
+
     def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
-        files = self.list_files_df(spark, table, ConversionOptions())
+        files = self.list_table(spark, table, ConversionOptions())
         with spark_call(f"Listing the files of {table.qualified_name}"):
-            return [ParquetFileInfo(**row.asDict()) for row in files.collect()]
+            return [ParquetFileInfo(**row) for row in files.collect()]
 
 
 class DatedListing(DataFrameListing):
@@ -83,19 +86,14 @@ def log_version(table: TableInfo, options: ConversionOptions, spark: SparkSessio
         return None
 
 
-def files_as_df(spark: SparkSession, listing: Listing, table: TableInfo, options: ConversionOptions) -> DataFrame:
-    """The files that a listing finds of a table, as a DataFrame in FILES_SCHEMA."""
+def list_table(spark: SparkSession, listing: Listing, table: TableInfo, options: ConversionOptions) -> ListedFiles:
+    """The files that a listing finds of a table."""
     if isinstance(listing, DataFrameListing):
-        return listing.list_files_df(spark, table, options)
+        return listing.list_table(spark, table, options)
     columns: dict[str, list[Any]] = {name: [] for name in FILES_ARROW_SCHEMA.names}
     for file in listing.list_files(spark, table):
         columns["path"].append(file.path)
         columns["size"].append(file.size)
         columns["modification_time"].append(file.modification_time)
         columns["partition_values"].append(map_pairs(file.partition_values))
-    return files_from_arrow(spark, pa.table(columns, schema=FILES_ARROW_SCHEMA))
-
-
-def files_from_arrow(spark: SparkSession, files: pa.Table) -> DataFrame:
-    """A DataFrame in FILES_SCHEMA of an Arrow table in FILES_ARROW_SCHEMA."""
-    return df_from_arrow(spark, files, FILES_SCHEMA)
+    return ListedFiles(spark, pa.table(columns, schema=FILES_ARROW_SCHEMA))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.catalogs.nested_tables import check_nested_tables
 from airflow_hive_to_delta.core.catalogs.partitions import table_partitions
 from airflow_hive_to_delta.core.errors import PartitionError
+from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, map_pairs
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 #: Names that no Hadoop file system can address.
 UNREADABLE_NAMES = frozenset({"", ".", ".."})
-FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
 _ASSIGNED_SCHEMA = f"{FILES_SCHEMA}, location_index int, is_data boolean"
 _ASSIGNED_ARROW_SCHEMA = arrow_schema(_ASSIGNED_SCHEMA)
 
@@ -92,22 +92,6 @@ def is_data_file(relative_path: str, size: int) -> bool:
     True for a path that no Hadoop file system can address, so that the caller refuses the file instead of ignoring it.
     """
     return size > 0 and not is_hidden("/".join(n for n in relative_path.split("/") if n not in UNREADABLE_NAMES))
-
-
-def files_batch(files: list[tuple[str, int, int]], values: dict[str, str | None] | None) -> pa.RecordBatch:
-    """The files of one partition, in the form of FILES_ARROW_SCHEMA.
-
-    :param files: path, size and modification time of each.
-    :param values: the partition's values; None: the paths say them.
-    """
-    columns: list[Sequence[Any]] = [*zip(*files, strict=True), [map_pairs(values)] * len(files)]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, FILES_ARROW_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=FILES_ARROW_SCHEMA)
-
-
-def map_pairs(values: dict[str, str | None] | None) -> list[tuple[str, str | None]] | None:
-    """A map in the form in which pyarrow takes it: a list of pairs."""
-    return None if values is None else list(values.items())
 
 
 def assign_locations(files: DataFrame, locations: Sequence[TableLocation]) -> DataFrame:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
-from airflow_hive_to_delta.core.listing.base import DataFrameListing, files_from_arrow
+from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles, files_batch
+from airflow_hive_to_delta.core.listing.base import DataFrameListing
 from airflow_hive_to_delta.core.listing.locations import (
-    FILES_ARROW_SCHEMA,
     UNREADABLE_NAMES,
     TableLocation,
     check_missing,
-    files_batch,
     is_data_file,
     table_locations,
 )
@@ -46,16 +45,18 @@ class S3Listing(DataFrameListing):
         self.max_workers = min(max_workers, aws.MAX_CONNECTIONS)
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
-        return files_from_arrow(
-            spark, pa.Table.from_batches(self.list_batches(table, options, spark), FILES_ARROW_SCHEMA)
-        )
+        return self.list_table(spark, table, options).frame
+
+    def list_table(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> ListedFiles:
+        batches = self.list_batches(table, options, spark)
+        return ListedFiles(spark, pa.Table.from_batches(batches, FILES_ARROW_SCHEMA))
 
     def list_batches(
         self, table: TableInfo, options: ConversionOptions, spark: SparkSession | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The files of a table in FILES_ARROW_SCHEMA, as they are found, in no order.
 
-        A few pages of them are held at a time.         The list is complete when the iterator has ended, and only
+        A few pages of them are held at a time. The list is complete when the iterator has ended, and only
         then a missing partition is an error.
 
         :param spark: needed for tables whose partitions the session's catalog knows.

@@ -8,9 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
+from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles
 from airflow_hive_to_delta.core.listing.base import DataFrameListing
 from airflow_hive_to_delta.core.listing.inventory import check_files_df
+from airflow_hive_to_delta.core.listing.local import list_local_files
 from airflow_hive_to_delta.core.listing.locations import (
     TableLocation,
     assign_locations,
@@ -21,6 +25,7 @@ from airflow_hive_to_delta.core.listing.locations import (
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.spark.session import has_driver
 from airflow_hive_to_delta.core.spark.sql import error_condition
 from airflow_hive_to_delta.core.storage.uri import Location
 
@@ -45,7 +50,19 @@ class DatabricksListing(DataFrameListing):
         self.max_workers = max_workers
 
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
+        return self.list_table(spark, table, options).frame
+
+    def list_table(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> ListedFiles:
         locations = table_locations(spark, table, options, None, None, self.max_workers)
+        if has_driver(spark) and all(location.location.scheme == "file" for location in locations):
+            # Spark would list them on the driver, too: slower, and again for every job.
+            batches = list_local_files(table, locations, options, self.max_workers)
+            return ListedFiles(spark, pa.Table.from_batches(batches, FILES_ARROW_SCHEMA))
+        return ListedFiles(spark, self._list_by_spark(spark, table, locations, options))
+
+    def _list_by_spark(
+        self, spark: SparkSession, table: TableInfo, locations: Sequence[TableLocation], options: ConversionOptions
+    ) -> DataFrame:
         frames = []
         for start in range(0, len(locations), _LOCATIONS_PER_READ):
             frames.extend(self._list(spark, table, locations[start : start + _LOCATIONS_PER_READ], options))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from airflow_hive_to_delta.core.progress import count_work
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema
 from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.spark.persistence import persisted
 from airflow_hive_to_delta.core.spark.session import has_driver
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from airflow_hive_to_delta.core.files import ListedFiles
     from airflow_hive_to_delta.core.options import ConversionOptions
     from airflow_hive_to_delta.core.parquet.statistics import TableLeaf
     from airflow_hive_to_delta.core.storage.uri import Location
@@ -117,14 +119,13 @@ class DescribedFiles:
 @contextmanager
 def describe_files(
     spark: SparkSession,
-    files: DataFrame,
+    files: ListedFiles,
     root: Location,
     partition_types: dict[str, str],
     options: ConversionOptions,
 ) -> Iterator[DescribedFiles]:
     """Describe the files of a table. The result is kept in Spark while the block runs.
 
-    :param files: a DataFrame in FILES_SCHEMA.
     :param partition_types: Delta type of every partition column, in order.
     :raises HiveToDeltaError: a file cannot be part of the table. The message names the first such file.
     :raises UnsupportedTableError: another Delta table lies inside the table.
@@ -134,10 +135,10 @@ def describe_files(
         if options.stats == "none"
         else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
     )
-    with nullcontext(files) if files.isLocal() else persisted(files) as listed, ExitStack() as kept:
+    with files.kept() as listed, ExitStack() as kept:
         few = None if options.stats == "scan" else _collect_few(spark, listed, root)
         with spark_call(f"Counting the files of {root}"):
-            folders = _files_by_folder(listed) if few is None else _rows_by_folder(few)
+            folders = _count_by_folder(listed) if few is None else _rows_by_folder(few)
         check_no_delta_table_within(root, folders, spark, options)
         file_count = sum(folders.values())
         tasks = max(-(-file_count // batch_size), 1)
@@ -146,13 +147,15 @@ def describe_files(
             if few is not None:
                 described = _describe_few(spark, few, root, partition_types, options)
             else:
-                access = choose_access(spark, listed, folders, options)
+                access = choose_access(spark, listed.frame, folders, options)
                 described = kept.enter_context(
-                    _describe_many(spark, listed, tasks, root, partition_types, access, options)
+                    _describe_many(spark, listed.frame, tasks, root, partition_types, access, options)
                 )
         except UnreachableStorageError as error:
             access = read_by_spark(f"{root.scheme}://{root.authority}", str(error).partition("\n")[0], options)
-            described = kept.enter_context(_describe_many(spark, listed, tasks, root, partition_types, access, options))
+            described = kept.enter_context(
+                _describe_many(spark, listed.frame, tasks, root, partition_types, access, options)
+            )
         if not described.scanned:
             count_work("footers_read", described.file_count)
         yield described
@@ -225,11 +228,13 @@ def _merge_evidence(layouts: Sequence[dict[str, Any]], evidence: Evidence | None
     return evidence
 
 
-def _files_by_folder(files: DataFrame) -> dict[str, int]:
+def _count_by_folder(files: ListedFiles) -> dict[str, int]:
     """The number of files directly in each folder."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    counted = files.groupBy(F.regexp_replace("path", "/[^/]*$", "").alias("folder")).count()
+    if files.table is not None:
+        return Counter(path.rpartition("/")[0] for path in files.table["path"].to_pylist())
+    counted = files.frame.groupBy(F.regexp_replace("path", "/[^/]*$", "").alias("folder")).count()
     return {row.folder: row["count"] for row in counted.collect()}
 
 
@@ -237,14 +242,16 @@ def _rows_by_folder(files: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return Counter(file["path"].rpartition("/")[0] for file in files)
 
 
-def _collect_few(spark: SparkSession, files: DataFrame, root: Location) -> list[dict[str, Any]] | None:
+def _collect_few(spark: SparkSession, files: ListedFiles, root: Location) -> list[dict[str, Any]] | None:
     """The files, if there are few and all on a storage that Python reaches by itself; else None."""
     if not has_driver(spark) or root.scheme not in _REACHED_BY_PYTHON:
         return None
     with spark_call(f"Counting the files of {root}"):
-        rows = [row.asDict() for row in files.limit(FEW_FILES + 1).collect()]
+        rows = files.collect_few(FEW_FILES)
+    if rows is None:
+        return None
     schemes = {row["path"].partition("://")[0] for row in rows if "://" in row["path"]}
-    return rows if len(rows) <= FEW_FILES and schemes <= _REACHED_BY_PYTHON else None
+    return rows if schemes <= _REACHED_BY_PYTHON else None
 
 
 def _describe_few(
@@ -348,25 +355,3 @@ def _batch_size(spark: SparkSession, chosen: int | None, setting: str, otherwise
     if not found.isdecimal() or int(found) < 1:
         raise PermanentError(f"{setting} is {found!r}, expected a number of files, at least 1")
     return int(found)
-
-
-@contextmanager
-def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """Persist a DataFrame while the block runs, so that no file is read twice.
-
-    Serverless platforms cannot persist, and compute it again.
-    """
-    from pyspark.errors import PySparkException
-
-    try:
-        kept = frame.persist()
-    except PySparkException as error:
-        # The condition, which errors of this kind have in their text alone.
-        if "NOT_SUPPORTED_WITH_SERVERLESS" not in str(error):
-            raise
-        yield frame
-        return
-    try:
-        yield kept
-    finally:
-        kept.unpersist()

@@ -27,7 +27,7 @@ class LocalStorage:
     def put_if_absent(self, path: Location, source: BinaryIO) -> bool:
         target = Path(path.path)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-        with _os_call(f"Writing {path}", missing=TransientError):  # another writer removed the empty folder
+        with os_call(f"Writing {path}", missing=TransientError):  # another writer removed the empty folder
             made = _make_folders(target.parent)
             try:
                 # Not tempfile: its files can be read by their owner only, and so could the entry.
@@ -49,15 +49,15 @@ class LocalStorage:
                         folder.rmdir()
 
     def open(self, path: Location) -> BinaryIO:
-        with _os_call(f"Reading {path}"):
+        with os_call(f"Reading {path}"):
             return Path(path.path).open("rb")
 
     def size(self, path: Location) -> int:
-        with _os_call(f"Looking for {path}"):
+        with os_call(f"Looking for {path}"):
             return Path(path.path).stat().st_size
 
     def list_names(self, folder: Location) -> list[str]:
-        with _os_call(f"Listing {folder}"):
+        with os_call(f"Listing {folder}"):
             try:
                 with os.scandir(folder.path) as entries:
                     return [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
@@ -65,7 +65,7 @@ class LocalStorage:
                 return []
 
     def list_files(self, folder: Location) -> list[StoredFile]:
-        with _os_call(f"Listing {folder}"):
+        with os_call(f"Listing {folder}"):
             try:
                 scanned = os.scandir(folder.path)
             except FileNotFoundError:
@@ -81,7 +81,7 @@ class LocalStorage:
             return found
 
     def delete(self, path: Location) -> None:
-        with _os_call(f"Deleting {path}"):
+        with os_call(f"Deleting {path}"):
             Path(path.path).unlink(missing_ok=True)
 
     def delete_files(self, paths: Sequence[Location]) -> dict[Location, HiveToDeltaError]:
@@ -92,7 +92,7 @@ class LocalStorage:
             Path(folder.path).rmdir()
 
     def move(self, source: Location, target: Location) -> None:
-        with _os_call(f"Moving {source} to {target}"):
+        with os_call(f"Moving {source} to {target}"):
             Path(target.path).parent.mkdir(parents=True, exist_ok=True)
             try:
                 Path(source.path).replace(target.path)
@@ -120,7 +120,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _os_call(doing: str, missing: type[HiveToDeltaError] = MissingError) -> Iterator[None]:
+def os_call(doing: str, missing: type[HiveToDeltaError] = MissingError) -> Iterator[None]:
+    """Raise errors of this package for those of the operating system inside the block.
+
+    :param doing: what is being done, for the message.
+    :param missing: the error for a file that does not exist.
+    """
     try:
         yield
     except FileNotFoundError as error:

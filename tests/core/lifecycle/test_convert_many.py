@@ -32,6 +32,7 @@ from airflow_hive_to_delta import (
     convert,
     create_summary,
 )
+from airflow_hive_to_delta.core.files import ListedFiles
 from airflow_hive_to_delta.core.listing.inventory import check_files_df
 from airflow_hive_to_delta.core.models import ALREADY_DELTA
 from airflow_hive_to_delta.core.parquet.describe import SCHEMA_BATCH_SIZE, STATS_BATCH_SIZE, describe_files
@@ -427,7 +428,7 @@ def five_files(spark: SparkSession, tmp_path: Path) -> DataFrame:
 
 
 def tasks(spark: SparkSession, files: DataFrame, root: Path, **options: object) -> int:
-    arguments: Any = (spark, files, parse_location(str(root)), {}, ConversionOptions(**options))
+    arguments: Any = (spark, ListedFiles(spark, files), parse_location(str(root)), {}, ConversionOptions(**options))
     with described_on_executors(), describe_files(*arguments) as described:
         assert described.file_count == 5
         return described.frame.rdd.getNumPartitions()

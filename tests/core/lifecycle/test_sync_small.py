@@ -13,7 +13,7 @@ from airflow_hive_to_delta.core.delta.snapshot import snapshot_of
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.sync.changes import find_differences
-from airflow_hive_to_delta.core.listing.base import files_as_df
+from airflow_hive_to_delta.core.listing.base import list_table
 from airflow_hive_to_delta.core.models import ParquetFileInfo
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import parse_location
@@ -29,7 +29,7 @@ def compare(hive: Folder, listing: Any, **arguments: Any) -> tuple[dict[str, Any
     options = ConversionOptions()
     root = parse_location(str(hive.root))
     snapshot = snapshot_of(hive.spark, storage_for(root, hive.spark, options), root)
-    files = files_as_df(hive.spark, listing, hive.table, options)
+    files = list_table(hive.spark, listing, hive.table, options)
     with find_differences(snapshot, read_ledger(snapshot), files, {"day": "string"}, options, **arguments) as found:
         rows = [row.asDict(recursive=True) for row in found.frame.collect()]
         return found.totals, sorted(rows, key=repr)

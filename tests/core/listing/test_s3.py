@@ -20,7 +20,7 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     UnsupportedTableError,
 )
-from airflow_hive_to_delta.core.listing.base import files_as_df
+from airflow_hive_to_delta.core.listing.base import list_table
 from airflow_hive_to_delta.core.listing.locations import is_data_file
 from airflow_hive_to_delta.core.listing.s3 import S3Listing
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, TableInfo
@@ -388,7 +388,7 @@ def test_a_listing_of_ones_own_becomes_the_same_dataframe(spark):
             values = {"s": None, "i": "1"}
             return [ParquetFileInfo("s3://b/t/f", 3, values, 17), ParquetFileInfo("s3://b/t/g", 4)]
 
-    files = files_as_df(spark, Mine(), TableInfo("t", "s3://b/t"), ConversionOptions())
+    files = list_table(spark, Mine(), TableInfo("t", "s3://b/t"), ConversionOptions()).frame
     assert files.schema == spark.createDataFrame([], FILES_SCHEMA).schema
     assert [tuple(row) for row in files.collect()] == [
         ("s3://b/t/f", 3, 17, {"s": None, "i": "1"}),

@@ -1,7 +1,8 @@
-"""DatabricksListing: partitions from a real Hive metastore, files listed by Spark."""
+"""DatabricksListing: partitions from a real Hive metastore, files listed by Spark, on the local disk by the driver."""
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     UnsupportedTableError,
 )
+from airflow_hive_to_delta.core.listing import spark as spark_listing
 from airflow_hive_to_delta.core.listing.locations import TableLocation, assign_locations
 from airflow_hive_to_delta.core.listing.s3 import S3Listing
 from airflow_hive_to_delta.core.listing.spark import DatabricksListing
@@ -40,6 +42,14 @@ def listed(spark, table, **options) -> dict[str, Any]:
     return {row.path: row.partition_values for row in files.collect()}
 
 
+@pytest.fixture(params=["driver", "Spark"])
+def local_lister(request, monkeypatch):
+    """Who lists the files of the local disk."""
+    if request.param == "Spark":
+        monkeypatch.setattr(spark_listing, "has_driver", lambda _: False)
+    return request.param
+
+
 @pytest.fixture
 def hive_table(spark, database, tmp_path):
     """An external Hive table at ``tmp_path/t`` with partitions ``[(spec, location), …]``, and its TableInfo."""
@@ -58,6 +68,7 @@ def hive_table(spark, database, tmp_path):
     return make
 
 
+@pytest.mark.usefixtures("local_lister")
 def test_files_have_paths_sizes_times_and_the_common_schema(spark, tmp_path):
     write(tmp_path / "t" / "a.parquet", body=b"12345")
     table = TableInfo("t", str(tmp_path / "t"))
@@ -70,6 +81,7 @@ def test_files_have_paths_sizes_times_and_the_common_schema(spark, tmp_path):
     ]
 
 
+@pytest.mark.usefixtures("local_lister")
 def test_rules_19_24_null_partitions_and_odd_values_keep_values_and_places(spark, database):
     spark.sql(f"CREATE TABLE {database}.t (v int) PARTITIONED BY (s string, i int, d date) STORED AS PARQUET")
     values = [
@@ -153,6 +165,7 @@ def test_spark_tables_are_listed_by_their_catalog_or_by_their_folders(spark, tmp
     assert listed(spark, table("untracked")) == {f"file://{tmp_path}/untracked/P={n}/f": None for n in (1, 2)}
 
 
+@pytest.mark.usefixtures("local_lister")
 def test_rules_40_41_42_hidden_and_empty_files_go_and_subfolders_stay(spark, tmp_path):
     kept = ["000000_0", "_col=1/f", "HIVE_UNION_SUBDIR_1/000000_0", "a b", "p{x,y}", "b[ab]", "s*", "q?", "pc%20x"]
     kept += ["c:d", "h#", "u+é", "new\nline"]
@@ -173,6 +186,7 @@ def test_s3_names_come_back_as_they_are_on_the_storage(spark, bucket, s3):
         assert set(listed(spark, TableInfo("t", root))) == {f"{root}/{name}" for name in names}
 
 
+@pytest.mark.usefixtures("local_lister")
 def test_rule_43_a_partition_with_nothing_at_its_place_is_refused_unless_allowed(spark, tmp_path, bucket, hive_table):
     write(tmp_path / "t/p=1/f")
     (tmp_path / "t/p=2").mkdir()
@@ -192,6 +206,7 @@ def test_rule_43_a_partition_with_nothing_at_its_place_is_refused_unless_allowed
     assert listed(spark, table, allow_missing_partitions=True) == {f"file://{tmp_path}/t/p=1/f": {"p": "1"}}
 
 
+@pytest.mark.usefixtures("local_lister")
 def test_rule_44_an_empty_root_and_a_table_without_partitions_have_no_files(spark, tmp_path, bucket, hive_table):
     (tmp_path / "empty").mkdir()
     for location in (f"{tmp_path}/nothing", f"{tmp_path}/empty", f"s3://{bucket}/nothing"):
@@ -246,6 +261,7 @@ def test_rule_51_odd_table_names_are_quoted_and_unknown_tables_are_named(spark, 
         listed(spark, bad)
 
 
+@pytest.mark.usefixtures("local_lister")
 @pytest.mark.parametrize("name", ["gone[1]", "gone{a,b}", "gone*", "gone"])
 def test_rule_43_a_missing_place_whose_name_looks_like_a_pattern_is_refused_too(spark, tmp_path, hive_table, name):
     write(tmp_path / "t" / "p=1" / "f")
@@ -260,3 +276,35 @@ def test_a_place_that_names_no_host_is_on_the_sessions_own(spark):
     files = spark.createDataFrame([("hdfs://nn:8020/t/p=1/f", 1, 0, None)], FILES_SCHEMA)
     location = TableLocation(parse_location("hdfs:///t"), None, "the table t")
     assert [row.path for row in assign_locations(files, [location]).collect()] == ["hdfs://nn:8020/t/p=1/f"]
+
+
+@pytest.mark.usefixtures("local_lister")
+def test_links_are_followed_and_those_to_nothing_are_no_files(spark, tmp_path):
+    write(tmp_path / "elsewhere" / "day=1" / "a.parquet", tmp_path / "t" / "day=2" / "b.parquet")
+    (tmp_path / "t" / "day=1").symlink_to(tmp_path / "elsewhere" / "day=1")
+    (tmp_path / "t" / "day=2" / "c.parquet").symlink_to(tmp_path / "elsewhere" / "day=1" / "a.parquet")
+    (tmp_path / "t" / "day=2" / "d.parquet").symlink_to(tmp_path / "nowhere")
+    found = listed(spark, TableInfo("t", str(tmp_path / "t"), partition_keys=["day"]))
+    assert sorted(path.removeprefix(f"file://{tmp_path}/t/") for path in found) == [
+        "day=1/a.parquet", "day=2/b.parquet", "day=2/c.parquet",
+    ]  # fmt: skip
+
+
+def test_a_name_that_is_not_utf8_is_refused(spark, tmp_path):
+    write(tmp_path / "t" / "a.parquet")
+    Path(os.fsdecode(os.fsencode(tmp_path / "t") + b"/\xff.parquet")).write_bytes(b"data")
+    with pytest.raises(PermanentError, match=r"The file '\\udcff.parquet' of the table t has a name that is not UTF-8"):
+        listed(spark, TableInfo("t", str(tmp_path / "t")))
+
+
+def test_a_location_that_is_a_file_is_refused(spark, tmp_path):
+    write(tmp_path / "t")
+    with pytest.raises(PermanentError, match=r"Listing the table t at file://.*/t: Not a directory"):
+        listed(spark, TableInfo("t", str(tmp_path / "t")))
+
+
+def test_links_in_a_circle_are_refused(spark, tmp_path):
+    write(tmp_path / "t" / "a.parquet")
+    (tmp_path / "t" / "again").symlink_to(tmp_path / "t")
+    with pytest.raises(PermanentError, match="symbolic links"):
+        listed(spark, TableInfo("t", str(tmp_path / "t")))

@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions, PermanentError
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
-from airflow_hive_to_delta.core.listing.base import files_from_arrow
-from airflow_hive_to_delta.core.listing.locations import FILES_ARROW_SCHEMA
+from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles
 from airflow_hive_to_delta.core.parquet import describe
 from airflow_hive_to_delta.core.parquet.describe import describe_files
 from airflow_hive_to_delta.core.storage.uri import parse_location
@@ -43,8 +42,8 @@ def files(tmp_path: Path) -> list[dict[str, Any]]:
 def describe_with(
     spark: SparkSession, root: Path, files: list[dict[str, Any]], *, by_executors: bool, **options: Any
 ) -> dict[str, Any]:
-    frame = files_from_arrow(spark, pa.Table.from_pylist(files, schema=FILES_ARROW_SCHEMA))
-    arguments: Any = (spark, frame, parse_location(str(root)), {"p": "string"}, ConversionOptions(**options))
+    listed = ListedFiles(spark, pa.Table.from_pylist(files, schema=FILES_ARROW_SCHEMA))
+    arguments: Any = (spark, listed, parse_location(str(root)), {"p": "string"}, ConversionOptions(**options))
     with described_on_executors() if by_executors else nullcontext(), describe_files(*arguments) as found:
         assert (found.rows is None) == by_executors
         rows = [row.asDict() for row in found.frame.collect()]
@@ -97,8 +96,8 @@ def test_driver_and_executors_raise_alike(spark, tmp_path, files, bad) -> None:
 
 
 def test_the_driver_starts_no_job_for_a_few_files_and_reads_no_more_than_those(spark, tmp_path, files, monkeypatch):
-    frame = files_from_arrow(spark, pa.Table.from_pylist(files, schema=FILES_ARROW_SCHEMA))
-    arguments: Any = (spark, frame, parse_location(str(tmp_path / "t")), {"p": "string"}, ConversionOptions())
+    listed = ListedFiles(spark, pa.Table.from_pylist(files, schema=FILES_ARROW_SCHEMA))
+    arguments: Any = (spark, listed, parse_location(str(tmp_path / "t")), {"p": "string"}, ConversionOptions())
     with count_jobs(spark) as jobs, describe_files(*arguments) as found:
         assert found.file_count == 5
     assert jobs() == 0

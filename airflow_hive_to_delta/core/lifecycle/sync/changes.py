@@ -15,13 +15,13 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta.action_schemas import VECTOR_SCHEMA
-from airflow_hive_to_delta.core.delta.local_frames import arrow_table, collect_small, local_frame
+from airflow_hive_to_delta.core.delta.local_frames import MOST_ROWS, arrow_table, collect_small, local_frame
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError
 from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA
-from airflow_hive_to_delta.core.parquet.describe import persisted
 from airflow_hive_to_delta.core.parquet.scan import PathReader
 from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.spark.persistence import persisted
 from airflow_hive_to_delta.core.spark.sql import sql_literal
 from airflow_hive_to_delta.core.storage.existence import look_up_files
 from airflow_hive_to_delta.core.storage.uri import canonical_uri, canonical_uri_column, parse_location
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from airflow_hive_to_delta.core.delta.snapshot import Snapshot
+    from airflow_hive_to_delta.core.files import ListedFiles
     from airflow_hive_to_delta.core.lifecycle.ledger import Ledger
     from airflow_hive_to_delta.core.options import ConversionOptions
 
@@ -153,13 +154,13 @@ class Differences:
 def find_differences(
     snapshot: Snapshot,
     ledger: Ledger,
-    files: DataFrame,
+    files: ListedFiles,
     partition_types: dict[str, str],
     options: ConversionOptions,
     settled: Collection[str] = (),
     quiet_since: int | None = None,
 ) -> Iterator[Differences]:
-    """Compare Hive's files (FILES_SCHEMA) with the table. The answer is kept in Spark while the block runs.
+    """Compare Hive's files with the table. The answer is kept in Spark while the block runs.
 
     :param settled: keys of files that Hive has taken away and people have decided about.
     :param quiet_since: a partition in which Hive has a file of after this time, in milliseconds since the epoch, waits.
@@ -219,12 +220,12 @@ def find_differences(
 
 
 @contextmanager
-def _placed(snapshot: Snapshot, files: DataFrame, reader: PathReader, doing: str) -> Iterator[DataFrame]:
+def _placed(snapshot: Snapshot, files: ListedFiles, reader: PathReader, doing: str) -> Iterator[DataFrame]:
     """Hive's files with the partitions that they belong to (DESCRIBED_SCHEMA): by the driver if they are few."""
     with spark_call(doing):
-        few = collect_small(files) if snapshot.is_small else None
+        few = files.collect_few(MOST_ROWS) if snapshot.is_small else None
     if few is None:
-        with persisted(files.mapInArrow(reader, DESCRIBED_SCHEMA)) as placed:
+        with persisted(files.frame.mapInArrow(reader, DESCRIBED_SCHEMA)) as placed:
             yield placed
         return
     batches = arrow_table(few, FILES_SCHEMA).to_batches()

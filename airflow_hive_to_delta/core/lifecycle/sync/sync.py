@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +46,15 @@ from airflow_hive_to_delta.core.listing.age import ListedAt, check_age, is_of_ru
 from airflow_hive_to_delta.core.listing.base import Listing
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions, SyncOptions
-from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files, persisted
+from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.results import SyncResult
 from airflow_hive_to_delta.core.spark.errors import spark_call
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from airflow_hive_to_delta.core.delta.actions import Metadata
+    from airflow_hive_to_delta.core.files import ListedFiles
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +103,7 @@ def sync_table(
         listed_at = listed_before(listing, table) or ListedAt(now(), version)
         with spark_call(f"Listing the files of {table.qualified_name}"):
             listed = context.list_files(listing)
-        # What the driver has listed need not be kept on the executors.
-        with nullcontext(listed) if listed.isLocal() else persisted(listed) as files:
+        with listed.kept() as files:
             snapshot = snapshot_of(spark, storage, root)
             if snapshot.version == version:
                 result = _sync_once(context, snapshot, files, listed_at, run_version, sync_options, known)
@@ -171,7 +171,7 @@ def _names(columns: Sequence[Mapping[str, Any]] | None) -> frozenset[str]:
 def _sync_once(
     context: TableContext,
     snapshot: Snapshot,
-    files: DataFrame,
+    files: ListedFiles,
     listed_at: ListedAt,
     run_version: int | None,
     sync_options: SyncOptions,
@@ -278,22 +278,21 @@ def _partition_types(context: TableContext, snapshot: Snapshot, *, overwrite: bo
 def _describe_added(
     context: TableContext,
     snapshot: Snapshot,
-    files: DataFrame,
+    files: ListedFiles,
     found: Differences,
     change: Change,
     partition_types: dict[str, str],
     overwrite: bool,
 ) -> Iterator[tuple[DescribedFiles, SyncedSchema | None]]:
     """Describe the files to add; and resolve the schema where it is overwritten by what they and Hive's catalog say."""
-    chosen = found.of(change.added).selectExpr("h_path AS path")
-    added = files.join(chosen, "path", "left_semi")
+    added = files.select(found.of(change.added).selectExpr("h_path AS path"))
     if overwrite:
         with preflight(context, added, partition_types) as whole:
             schema = make_overwritten_schema(snapshot, whole.schema, list(partition_types))
             yield whole.files, schema
         return
     if not found.count(*change.added):
-        yield DescribedFiles.none(added), None
+        yield DescribedFiles.none(added.frame), None
         return
     with describe_files(context.spark, added, context.root, partition_types, context.options) as described:
         yield described, None

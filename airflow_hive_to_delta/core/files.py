@@ -1,0 +1,101 @@
+"""The data files of a table, as a listing has found them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_hive_to_delta.core.models import FILES_SCHEMA
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
+from airflow_hive_to_delta.core.spark.persistence import persisted
+from airflow_hive_to_delta.core.spark.versions import df_from_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
+
+
+class ListedFiles:
+    """The data files of a table: in this process where it has listed them itself, else a DataFrame of Spark.
+
+    :param files: a DataFrame in FILES_SCHEMA, or an Arrow table in FILES_ARROW_SCHEMA.
+    """
+
+    def __init__(self, spark: SparkSession, files: DataFrame | pa.Table) -> None:
+        self._spark = spark
+        self._frame: DataFrame | None = None
+        #: The files in FILES_ARROW_SCHEMA; None where only Spark has them.
+        self.table: pa.Table | None = None
+        if isinstance(files, pa.Table):
+            self.table = files
+        else:
+            self._frame = files
+
+    @property
+    def frame(self) -> DataFrame:
+        """The files as a DataFrame in FILES_SCHEMA."""
+        if self._frame is None:
+            assert self.table is not None
+            self._frame = df_from_arrow(self._spark, self.table, FILES_SCHEMA)
+        return self._frame
+
+    def collect(self) -> list[dict[str, Any]]:
+        """The files as rows of FILES_SCHEMA."""
+        if self.table is None:
+            return [row.asDict() for row in self.frame.collect()]
+        rows: list[dict[str, Any]] = self.table.to_pylist(maps_as_pydicts="strict")
+        return rows
+
+    def collect_few(self, most: int) -> list[dict[str, Any]] | None:
+        """The files as rows of FILES_SCHEMA; None when there are more than ``most``."""
+        if self.table is None:
+            rows = [row.asDict() for row in self.frame.limit(most + 1).collect()]
+            return rows if len(rows) <= most else None
+        return self.collect() if self.table.num_rows <= most else None
+
+    def count(self) -> tuple[int, int]:
+        """The number of the files, and their bytes."""
+        if self.table is not None:
+            return self.table.num_rows, pc.sum(self.table["size"]).as_py() or 0
+        count, size = self.frame.selectExpr("count(*)", "coalesce(sum(size), 0)").collect()[0]
+        return count, size
+
+    @contextmanager
+    def kept(self) -> Iterator[ListedFiles]:
+        """Keep the files in Spark while the block runs, so that they are not listed twice."""
+        if self.table is not None or self.frame.isLocal():
+            yield self
+            return
+        with persisted(self.frame) as frame:
+            yield ListedFiles(self._spark, frame)
+
+    def select(self, paths: DataFrame) -> ListedFiles:
+        """The files of these paths.
+
+        :param paths: a DataFrame with the column ``path``. Where this process has the files, so it gets the paths.
+        """
+        if self.table is None:
+            return ListedFiles(self._spark, self.frame.join(paths, "path", "left_semi"))
+        wanted = pa.array([row.path for row in paths.collect()], pa.string())
+        return ListedFiles(self._spark, self.table.filter(pc.is_in(self.table["path"], wanted)))
+
+
+def files_batch(files: list[tuple[str, int, int]], values: dict[str, str | None] | None) -> pa.RecordBatch:
+    """The files of one partition, in the form of FILES_ARROW_SCHEMA.
+
+    :param files: path, size and modification time of each.
+    :param values: the partition's values; None: the paths say them.
+    """
+    columns: list[Sequence[Any]] = [*zip(*files, strict=True), [map_pairs(values)] * len(files)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, FILES_ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=FILES_ARROW_SCHEMA)
+
+
+def map_pairs(values: dict[str, str | None] | None) -> list[tuple[str, str | None]] | None:
+    """A map in the form in which pyarrow takes it: a list of pairs."""
+    return None if values is None else list(values.items())
