@@ -135,6 +135,11 @@ class Snapshot:
         )
 
     @cached_property
+    def live_files(self) -> list[dict[str, Any]] | None:
+        """The live files as rows of LATEST_ACTIONS_SCHEMA, where the driver holds them; otherwise None."""
+        return None if self._latest_rows is None else [file for file in self._latest_rows if file["is_add"]]
+
+    @cached_property
     def removed(self) -> DataFrame:
         """The removed files that have not expired from the log.
 
@@ -148,7 +153,7 @@ class Snapshot:
         """The entries up to this version that still exist, the newest first."""
         versions = sorted(self.segment.times)
         found = {}
-        if (actions := self._read_small(versions)) is not None:
+        if (actions := self.read_small(versions)) is not None:
             found = {action["version"]: action["commitInfo"] for action in actions if action["commitInfo"] is not None}
         else:
             infos = self.read_commits(versions).where("commitInfo IS NOT NULL").select("version", "commitInfo")
@@ -170,7 +175,7 @@ class Snapshot:
         They are read now where the entries are small together, and otherwise each time that the DataFrame is used.
         """
         versions = list(versions)
-        if (actions := self._read_small(versions)) is not None:
+        if (actions := self.read_small(versions)) is not None:
             texts = [_with_text_of_info(action) for action in actions]
             return local_frame(self.spark, texts, f"{READ_ACTIONS_SCHEMA}, version bigint")
         paths = [str(commit_path(self.root, version)) for version in versions]
@@ -196,7 +201,7 @@ class Snapshot:
             .withColumn("key", canonical_log_uri_column("path", self.root))
         )
 
-    def _read_small(self, versions: Sequence[int]) -> list[Action] | None:
+    def read_small(self, versions: Sequence[int]) -> list[Action] | None:
         """The actions of these entries, read by the driver; None when they are for Spark to read."""
         if not is_small(self.segment.sizes.get(version, 0) for version in versions):
             return None
@@ -250,7 +255,7 @@ class Snapshot:
         return actions, state
 
     def _actions_of_segment(self) -> DataFrame | list[Action]:
-        if (small := self._read_small(self.segment.commits)) is not None:
+        if (small := self.read_small(self.segment.commits)) is not None:
             if not self.segment.checkpoint:
                 return small
             if (checkpoint := self._read_small_checkpoint()) is not None:
@@ -328,12 +333,17 @@ class Snapshot:
         )
 
     @cached_property
+    def _latest_rows(self) -> list[dict[str, Any]] | None:
+        return latest_file_actions(self._actions, self.root) if isinstance(self._actions, list) else None
+
+    @cached_property
     def _latest(self) -> DataFrame:
         """The latest action of each file, in LATEST_ACTIONS_SCHEMA: on Spark as by :func:`latest_file_actions`."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        if isinstance(self._actions, list):
-            return local_frame(self.spark, latest_file_actions(self._actions, self.root), LATEST_ACTIONS_SCHEMA)
+        if self._latest_rows is not None:
+            return local_frame(self.spark, self._latest_rows, LATEST_ACTIONS_SCHEMA)
+        assert not isinstance(self._actions, list)
         vector = F.concat_ws("|", "deletion_vector.storageType", "deletion_vector.pathOrInlineDv",
                              F.col("deletion_vector.offset").cast("string"))  # fmt: skip
         file_actions = (

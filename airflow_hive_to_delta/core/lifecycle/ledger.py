@@ -22,17 +22,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
+from airflow_hive_to_delta.core.delta.local_frames import arrow_table, local_frame
 from airflow_hive_to_delta.core.delta.snapshot import Commit, log_reader
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.storage.uri import Location, canonical_log_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_hive_to_delta.core.delta.snapshot import Snapshot
+    from airflow_hive_to_delta.core.storage.base import Storage
 
 #: One row for each time that an entry named a file.
 _MENTIONS_SCHEMA = (
@@ -100,6 +104,13 @@ class Ledger:
         """Versions whose entries are gone and were not kept: which files they named is not known any more."""
         return [version for version in self._uncovered if version not in self.entries]
 
+    @property
+    def is_all_ours(self) -> bool:
+        """Whether every entry that was ever written is in the log, and this package wrote them all."""
+        return all(
+            version in self.entries and self.entries[version].ours for version in range(self.snapshot.version + 1)
+        )
+
     def check_whole(self, doing: str) -> None:
         """Raise when entries are gone that were not kept.
 
@@ -142,13 +153,17 @@ class Ledger:
         kept_up_to = max((part.last for part in self.parts), default=-1)
         # What fills a gap, or says otherwise than a part, is written together with all parts, in their place.
         whole = len(self.parts) >= _MOST_PARTS or self._unkept[0] <= kept_up_to
-        mentions = self._read_mentions() if whole else self._read_entries()
+        few = None if whole else self._few_mentions
         first = 0 if whole else kept_up_to + 1
         records = Records(self.snapshot.storage, self.snapshot.root)
         name = f"{first:020d}-{self.snapshot.version:020d}-{uuid.uuid4().hex}"
         folder = records.folder.child("ledger").child(name)
-        with spark_call(f"Keeping the ledger of {self.snapshot.root}"):
-            mentions.coalesce(1 if not whole else 8).write.parquet(str(folder), compression="zstd")
+        if few is not None:
+            _write_mentions(records.storage, folder.child("mentions.parquet"), few)
+        else:
+            mentions = self._read_mentions() if whole else self._read_entries()
+            with spark_call(f"Keeping the ledger of {self.snapshot.root}"):
+                mentions.coalesce(1 if not whole else 8).write.parquet(str(folder), compression="zstd")
         files = sorted(file.name for file in records.storage.list_files(folder) if file.name.endswith(".parquet"))
         # Only now it counts: what a crash leaves before this is never read.
         records.keep(
@@ -198,12 +213,37 @@ class Ledger:
     def _read_parts(self, paths: Iterable[str]) -> DataFrame:
         return log_reader(self.snapshot.spark).schema(_MENTIONS_SCHEMA).parquet(*paths)
 
+    @cached_property
+    def _few_mentions(self) -> list[dict[str, Any]] | None:
+        """What :meth:`_read_entries` gives, where the driver reads the entries; otherwise None."""
+        actions = self.snapshot.read_small(self._unkept)
+        if actions is None:
+            return None
+        found = []
+        for action in actions:
+            version, add, remove = action["version"], action["add"], action["remove"]
+            ours = self.entries[version].ours
+            if add is not None or (remove is not None and ours):
+                file = add or remove
+                found.append(
+                    {
+                        "key": canonical_log_uri(file["path"], self.snapshot.root),
+                        "version": version,
+                        "ours": ours,
+                        "is_add": add is not None,
+                        "size": file["size"],
+                        "modification_time": add and add["modificationTime"],
+                        "partition_values": add and add["partitionValues"],
+                    }
+                )
+        return found
+
     def _read_entries(self) -> DataFrame:
         """Read the files that the entries which are not kept name; of other writers only those that they added."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        if not self._unkept:
-            return self.snapshot.spark.createDataFrame([], _MENTIONS_SCHEMA)
+        if self._few_mentions is not None:
+            return local_frame(self.snapshot.spark, self._few_mentions, _MENTIONS_SCHEMA)
         our_versions = [version for version in self._unkept if self.entries[version].ours]
         entries = self.snapshot.read_commits(self._unkept)
         ours = F.col("version").isin(our_versions) if our_versions else F.lit(False)
@@ -238,6 +278,15 @@ def read_ledger(snapshot: Snapshot, known: Mapping[int, EntryIdentity] | None = 
         read = zip(versions, pool.map(lambda version: _read_identity(snapshot, version), versions), strict=True)
         entries = {version: entry for version, entry in [*known.items(), *read] if entry is not None}
     return Ledger(snapshot, _choose_parts(parts, entries), entries)
+
+
+def _write_mentions(storage: Storage, path: Location, mentions: list[dict[str, Any]]) -> None:
+    import pyarrow.parquet as pq
+
+    content = BytesIO()
+    pq.write_table(arrow_table(mentions, _MENTIONS_SCHEMA), content, compression="zstd")
+    content.seek(0)
+    storage.put_if_absent(path, content)
 
 
 _PART = re.compile(r"(?P<name>(?P<first>\d{20})-(?P<last>\d{20})-[0-9a-f]+)\.json")

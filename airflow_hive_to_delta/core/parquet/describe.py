@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -61,8 +62,8 @@ _TOTALS_ARROW_SCHEMA = arrow_schema(_TOTALS_SCHEMA)
 class DescribedFiles:
     """The data files of a table, counted and checked, and the evidence of its columns that they give."""
 
-    #: The files, in DESCRIBED_SCHEMA.
-    frame: DataFrame
+    #: Makes the DataFrame of the files: one that the driver has described may never be asked for.
+    _make_frame: Callable[[], DataFrame] = field(repr=False)
     file_count: int
     byte_count: int
     #: Files outside the table's location, which have absolute paths in the log.
@@ -79,12 +80,14 @@ class DescribedFiles:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def none(cls, frame: DataFrame) -> DescribedFiles:
-        """What there is to say of no files.
+    def none(cls, spark: SparkSession) -> DescribedFiles:
+        """What there is to say of no files."""
+        return cls(lambda: local_frame(spark, [], DESCRIBED_SCHEMA), 0, 0, 0, None, {}, scanned=False, rows=[])
 
-        :param frame: a DataFrame that is known to be empty.
-        """
-        return cls(frame, 0, 0, 0, None, {}, scanned=False, rows=[])
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The files, in DESCRIBED_SCHEMA."""
+        return self._make_frame()
 
     def with_statistics(
         self, spark: SparkSession, schema: TableSchema, leaves: Sequence[TableLeaf], options: ConversionOptions
@@ -130,18 +133,12 @@ def describe_files(
     :raises HiveToDeltaError: a file cannot be part of the table. The message names the first such file.
     :raises UnsupportedTableError: another Delta table lies inside the table.
     """
-    batch_size = (
-        _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
-        if options.stats == "none"
-        else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
-    )
     with files.kept() as listed, ExitStack() as kept:
         few = None if options.stats == "scan" else _collect_few(spark, listed, root)
         with spark_call(f"Counting the files of {root}"):
             folders = _count_by_folder(listed) if few is None else _rows_by_folder(few)
         check_no_delta_table_within(root, folders, spark, options)
         file_count = sum(folders.values())
-        tasks = max(-(-file_count // batch_size), 1)
         count_work("files_listed", file_count)
         try:
             if few is not None:
@@ -149,12 +146,12 @@ def describe_files(
             else:
                 access = choose_access(spark, listed.frame, folders, options)
                 described = kept.enter_context(
-                    _describe_many(spark, listed.frame, tasks, root, partition_types, access, options)
+                    _describe_many(spark, listed.frame, file_count, root, partition_types, access, options)
                 )
         except UnreachableStorageError as error:
             access = read_by_spark(f"{root.scheme}://{root.authority}", str(error).partition("\n")[0], options)
             described = kept.enter_context(
-                _describe_many(spark, listed.frame, tasks, root, partition_types, access, options)
+                _describe_many(spark, listed.frame, file_count, root, partition_types, access, options)
             )
         if not described.scanned:
             count_work("footers_read", described.file_count)
@@ -165,16 +162,19 @@ def describe_files(
 def _describe_many(
     spark: SparkSession,
     listed: DataFrame,
-    tasks: int,
+    file_count: int,
     root: Location,
     partition_types: dict[str, str],
     access: FileAccess,
     options: ConversionOptions,
 ) -> Iterator[DescribedFiles]:
-    """Describe files on the executors, in the way that was chosen.
-
-    :param tasks: how many read them.
-    """
+    """Describe files on the executors, in the way that was chosen."""
+    batch_size = (
+        _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
+        if options.stats == "none"
+        else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
+    )
+    tasks = max(-(-file_count // batch_size), 1)
     describe: scan.PathReader | FooterReader = (
         scan.PathReader(str(root), partition_types, options)
         if access.by_spark
@@ -184,7 +184,7 @@ def _describe_many(
     with persisted(rows) as frame:
         with spark_call(f"Describing the files of {root}"):
             totals = _total_by_layout(frame).mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA).collect()
-        described = _add_up_totals(frame, (row.asDict() for row in totals), scanned=access.by_spark)
+        described = _add_up_totals(lambda: frame, (row.asDict() for row in totals), scanned=access.by_spark)
         described.notes = list(access.notes)
         if access.by_spark and described.file_count:
             size = _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_SCAN)
@@ -270,7 +270,7 @@ def _describe_few(
     rows = [row for batch in reader(iter(batches)) for row in batch.to_pylist()]
     totals = _total_rows_by_layout(rows)
     evidence = _merge_evidence(totals)
-    described = _add_up_totals(local_frame(spark, rows, DESCRIBED_SCHEMA), totals, scanned=False)
+    described = _add_up_totals(lambda: local_frame(spark, rows, DESCRIBED_SCHEMA), totals, scanned=False)
     return replace(described, evidence=evidence, rows=rows)
 
 
@@ -316,9 +316,12 @@ def _total_rows_by_layout(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]
     return totals
 
 
-def _add_up_totals(frame: DataFrame, totals: Iterable[Mapping[str, Any]], *, scanned: bool) -> DescribedFiles:
+def _add_up_totals(
+    make_frame: Callable[[], DataFrame], totals: Iterable[Mapping[str, Any]], *, scanned: bool
+) -> DescribedFiles:
     """Add up the totals of all layouts.
 
+    :param make_frame: makes the DataFrame of the files.
     :param totals: rows of _TOTALS_SCHEMA.
     :raises HiveToDeltaError: the first error among them.
     """
@@ -339,7 +342,7 @@ def _add_up_totals(frame: DataFrame, totals: Iterable[Mapping[str, Any]], *, sca
     if failures:
         _, first, kind = min(failures)
         raise KINDS[kind](first if errors == 1 else f"{first} ({errors} of {files} files cannot be part of the table)")
-    return DescribedFiles(frame, files, size, absolute, evidence, layouts, scanned)
+    return DescribedFiles(make_frame, files, size, absolute, evidence, layouts, scanned)
 
 
 def _check_scanned_folders(described: DescribedFiles, options: ConversionOptions) -> None:

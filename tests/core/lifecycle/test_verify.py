@@ -35,6 +35,7 @@ from airflow_hive_to_delta.core.results import VerifyResult
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.lake import Lake, Partition
+from tests.support.small_tables import count_jobs
 from tests.support.tables import write_parquet
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -139,6 +140,21 @@ def test_an_equal_table_passes_and_is_counted(spark: SparkSession, tmp_path: Pat
     assert (result.success, result.version, result.mismatch_count, result.level) == (True, 0, 0, "full")
     write_parquet(root / odd / "no rows either", {"id": pa.array([], pa.int64())})
     assert verified(spark, table).file_count == 2
+
+
+def test_the_driver_counts_a_small_table_as_spark_does(
+    spark: SparkSession, table: TableInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with count_jobs(spark) as jobs:
+        by_driver = verify_table(spark, table, DatabricksListing())
+    assert jobs() == 0
+    monkeypatch.setattr(comparison.Comparison, "_prove_counts", lambda *_: False)
+    with count_jobs(spark) as jobs:
+        by_spark = verify_table(spark, table, DatabricksListing())
+    assert jobs() > 0
+    first, second = (dataclasses.replace(each, duration_seconds=0) for each in (by_driver, by_spark))
+    assert first == second
+    assert by_driver.partition_count > 1
 
 
 def test_an_empty_table_passes_and_says_that_there_was_nothing_to_compare(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,17 +6,19 @@ deleted or rewritten stays Delta's, though the file still lies in Hive's folder 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import product
 from operator import add
 from typing import TYPE_CHECKING, Any
 
+from airflow_hive_to_delta.core.delta import local_frames
 from airflow_hive_to_delta.core.delta.action_schemas import VECTOR_SCHEMA
-from airflow_hive_to_delta.core.delta.local_frames import MOST_ROWS, arrow_table, collect_small, local_frame
+from airflow_hive_to_delta.core.delta.local_frames import arrow_table, collect_small, local_frame
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError
+from airflow_hive_to_delta.core.lifecycle.sync.unchanged import find_unchanged_files
 from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA
 from airflow_hive_to_delta.core.parquet.scan import PathReader
@@ -68,6 +70,12 @@ _JOINED_SCHEMA = (
     f"l_size bigint, l_time bigint, l_values map<string,string>, l_vector {VECTOR_SCHEMA}, delta boolean, "
     "hive boolean, hive_size bigint, hive_time bigint, hive_values map<string,string>, tombstone boolean"
 )
+#: A file and its kind.
+_CLASSIFIED_SCHEMA = (
+    "key string, hive boolean, h_path string, h_size bigint, h_time bigint, l_path string, "
+    f"l_values map<string,string>, l_size bigint, l_vector {VECTOR_SCHEMA}, kind string, partition string, "
+    "folder string"
+)
 _RowsByKey = dict[str, list[dict[str, Any]]]
 #: Kinds that change the Delta table.
 _CHANGES = ("new", "replaced", "gone", "conflict", "lost")
@@ -88,9 +96,14 @@ class Differences:
 
     #: ``key``, ``kind``, ``partition``; of Hive's file ``h_path``, ``h_size``, ``h_time``; of the log's ``l_path``,
     #: ``l_values``, ``l_size``, ``l_vector``.
-    frame: DataFrame
+    _make_frame: Callable[[], DataFrame]
     #: Files of each kind, their bytes in Hive, how many of them are live, and the bytes of those by the log.
     totals: dict[str, tuple[int, int, int, int]]
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """Every file, with the columns above."""
+        return self._make_frame()
 
     def count(self, *kinds: str) -> int:
         return self._sum(kinds, 0)
@@ -168,6 +181,13 @@ def find_differences(
     from pyspark.sql import functions as F  # noqa: N812
 
     doing = f"Comparing the files of {snapshot.root} with its log"
+    with spark_call(doing):
+        unchanged = find_unchanged_files(snapshot, ledger, files, partition_types, options)
+    if unchanged is not None:
+        size = sum(file["h_size"] for file in unchanged)
+        counted = {"same": (len(unchanged), size, len(unchanged), size)} if unchanged else {}
+        yield Differences(lambda: local_frame(snapshot.spark, unchanged, _CLASSIFIED_SCHEMA), counted)
+        return
     with _placed(snapshot, files, PathReader(str(snapshot.root), partition_types, options), doing) as hives:
         with spark_call(doing):
             _refuse_unplaced(hives, snapshot, ledger)
@@ -223,7 +243,7 @@ def find_differences(
 def _placed(snapshot: Snapshot, files: ListedFiles, reader: PathReader, doing: str) -> Iterator[DataFrame]:
     """Hive's files with the partitions that they belong to (DESCRIBED_SCHEMA): by the driver if they are few."""
     with spark_call(doing):
-        few = files.collect_few(MOST_ROWS) if snapshot.is_small else None
+        few = files.collect_few(local_frames.MOST_ROWS) if snapshot.is_small else None
     if few is None:
         with persisted(files.frame.mapInArrow(reader, DESCRIBED_SCHEMA)) as placed:
             yield placed
@@ -276,9 +296,11 @@ def _count_kinds(frame: DataFrame, *, few: bool) -> Differences:
         for kind, hive, path, log in frame.select("kind", "h_size", "l_path", "l_size").collect():
             counted = (1, hive or 0, int(path is not None), log or 0)
             totals[kind] = tuple(map(add, totals.get(kind, (0, 0, 0, 0)), counted))
-        return Differences(frame, totals)
+        return Differences(lambda: frame, totals)
     rows = frame.groupBy("kind").agg(F.count("*"), F.sum("h_size"), F.count("l_path"), F.sum("l_size")).collect()
-    return Differences(frame, {kind: (files, hive or 0, live, log or 0) for kind, files, hive, live, log in rows})
+    return Differences(
+        lambda: frame, {kind: (files, hive or 0, live, log or 0) for kind, files, hive, live, log in rows}
+    )
 
 
 def _with_unseen(files: DataFrame) -> DataFrame:

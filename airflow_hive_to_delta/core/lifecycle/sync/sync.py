@@ -285,14 +285,14 @@ def _describe_added(
     overwrite: bool,
 ) -> Iterator[tuple[DescribedFiles, SyncedSchema | None]]:
     """Describe the files to add; and resolve the schema where it is overwritten by what they and Hive's catalog say."""
+    if not (overwrite or found.count(*change.added)):
+        yield DescribedFiles.none(context.spark), None
+        return
     added = files.select(found.of(change.added).selectExpr("h_path AS path"))
     if overwrite:
         with preflight(context, added, partition_types) as whole:
             schema = make_overwritten_schema(snapshot, whole.schema, list(partition_types))
             yield whole.files, schema
-        return
-    if not found.count(*change.added):
-        yield DescribedFiles.none(added.frame), None
         return
     with describe_files(context.spark, added, context.root, partition_types, context.options) as described:
         yield described, None
