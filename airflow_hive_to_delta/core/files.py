@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.spark.persistence import persisted
 from airflow_hive_to_delta.core.spark.versions import df_from_arrow
+from airflow_hive_to_delta.core.storage.base import DELTA_LOG
+from airflow_hive_to_delta.core.storage.uri import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,14 +23,49 @@ if TYPE_CHECKING:
 FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
 
 
+@dataclass(frozen=True)
+class SeenFolders:
+    """What a listing has seen beside the data files, so that nobody has to ask the storage again."""
+
+    #: Folders that were listed with all that lies below them.
+    whole: set[Location] = field(default_factory=set)
+    #: Folders in which it saw a ``_delta_log``, in their canonical spelling.
+    with_delta_log: set[Location] = field(default_factory=set)
+
+    def add_all(self, listed: Location, paths: Iterable[str]) -> None:
+        """Note what was seen of Delta logs.
+
+        :param paths: paths of files or folders, from the folder that is being listed. Those that are not of a Delta log
+            are ignored.
+        """
+        for path in paths:
+            names = path.split("/")
+            if DELTA_LOG in names:
+                folder = "/".join(names[: names.index(DELTA_LOG)])
+                self.with_delta_log.add((listed.child(folder) if folder else listed).canonical)
+
+    def may_have_delta_log(self, folder: Location) -> bool:
+        """Whether a folder has a Delta log, or is one that was not listed."""
+        if folder.canonical in self.with_delta_log:
+            return True
+        inner = folder.canonical
+        while inner not in self.whole:
+            if not inner.path:
+                return True
+            inner = inner.parent
+        return False
+
+
 class ListedFiles:
     """The data files of a table: in this process where it has listed them itself, else a DataFrame of Spark.
 
     :param files: a DataFrame in FILES_SCHEMA, or an Arrow table in FILES_ARROW_SCHEMA.
+    :param seen: what else the listing has seen.
     """
 
-    def __init__(self, spark: SparkSession, files: DataFrame | pa.Table) -> None:
+    def __init__(self, spark: SparkSession, files: DataFrame | pa.Table, seen: SeenFolders | None = None) -> None:
         self._spark = spark
+        self.seen = seen or SeenFolders()
         self._frame: DataFrame | None = None
         #: The files in FILES_ARROW_SCHEMA; None where only Spark has them.
         self.table: pa.Table | None = None
@@ -72,7 +110,7 @@ class ListedFiles:
             yield self
             return
         with persisted(self.frame) as frame:
-            yield ListedFiles(self._spark, frame)
+            yield ListedFiles(self._spark, frame, self.seen)
 
     def select(self, paths: DataFrame) -> ListedFiles:
         """The files of these paths.
@@ -80,9 +118,9 @@ class ListedFiles:
         :param paths: a DataFrame with the column ``path``. Where this process has the files, so it gets the paths.
         """
         if self.table is None:
-            return ListedFiles(self._spark, self.frame.join(paths, "path", "left_semi"))
+            return ListedFiles(self._spark, self.frame.join(paths, "path", "left_semi"), self.seen)
         wanted = pa.array([row.path for row in paths.collect()], pa.string())
-        return ListedFiles(self._spark, self.table.filter(pc.is_in(self.table["path"], wanted)))
+        return ListedFiles(self._spark, self.table.filter(pc.is_in(self.table["path"], wanted)), self.seen)
 
 
 def files_batch(files: list[tuple[str, int, int]], values: dict[str, str | None] | None) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ table, by its log (:func:`check_no_delta_table_within`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.delta.roots import delta_roots
@@ -74,14 +74,19 @@ def check_nested_tables(table: TableInfo, partitions: Sequence[Location] | None,
 
 
 def check_no_delta_table_within(
-    root: Location, folders: Iterable[str], spark: SparkSession | None, options: ConversionOptions
+    root: Location,
+    folders: Iterable[str],
+    spark: SparkSession | None,
+    options: ConversionOptions,
+    may_have_log: Callable[[Location], bool] = lambda _: True,
 ) -> None:
     """Refuse a table with files in the folder of another Delta table, which is recognised by its log.
 
     Below the root every folder above a file is checked, outside only the file's own, because those above it do not
-    belong to the table. There is one request for each folder.
+    belong to the table. There is one request for each folder that may have a log.
 
     :param folders: the folders of the table's files, as URIs.
+    :param may_have_log: whether a folder has to be looked into; False for those that the listing has seen without one.
     :raises UnsupportedTableError: the message names the folder.
     """
     found: dict[Location, Location] = {}
@@ -103,7 +108,8 @@ def check_no_delta_table_within(
     def lies_outside(folder: Location) -> bool:
         return not root.holds(folder)
 
-    inner = next(delta_roots(found.values(), spark, options, may_be_unknown=lies_outside), None)
+    candidates = filter(may_have_log, found.values())
+    inner = next(delta_roots(candidates, spark, options, may_be_unknown=lies_outside), None)
     if inner is not None:
         raise UnsupportedTableError(
             f"The table at {root} has files inside another Delta table, at {inner}, which has a _delta_log there. Only "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta.actions import DISTRIBUTION
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, UnsupportedTableError
-from airflow_hive_to_delta.core.storage.base import RECORDS_FOLDER
+from airflow_hive_to_delta.core.storage.base import DELTA_LOG, RECORDS_FOLDER
 from airflow_hive_to_delta.core.storage.uri import Location
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ROLLED_BACK = "_delta_log_rolled_back"
 
 def log_folder(root: Location) -> Location:
     """The ``_delta_log`` of the table at a root."""
-    return root.child("_delta_log")
+    return root.child(DELTA_LOG)
 
 
 def records_folder(root: Location) -> Location:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import PermanentError
-from airflow_hive_to_delta.core.files import files_batch
+from airflow_hive_to_delta.core.files import SeenFolders, files_batch
 from airflow_hive_to_delta.core.listing.locations import (
     TableLocation,
     check_missing,
@@ -19,6 +19,7 @@ from airflow_hive_to_delta.core.listing.locations import (
 )
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.storage.base import DELTA_LOG
 from airflow_hive_to_delta.core.storage.local import os_call
 
 
@@ -36,16 +37,23 @@ class _Content(NamedTuple):
     #: Path, size and modification time of each data file.
     files: list[tuple[str, int, int]]
     folders: list[_Folder]
+    #: Paths of the folders of Delta logs, from the location.
+    delta_logs: list[str]
 
 
 def list_local_files(
-    table: TableInfo, locations: Sequence[TableLocation], options: ConversionOptions, max_workers: int
+    table: TableInfo,
+    locations: Sequence[TableLocation],
+    options: ConversionOptions,
+    max_workers: int,
+    seen: SeenFolders,
 ) -> Iterator[pa.RecordBatch]:
     """The data files at locations on the local disk in FILES_ARROW_SCHEMA, in no order.
 
     Links are followed, as Spark follows them.
 
     :param max_workers: how many folders are read in parallel, which helps on a disk that is mounted over a network.
+    :param seen: gets what else is there.
     :raises PartitionError: a partition has nothing at its location, and the options do not allow that.
     :raises PermanentError: a location is not a folder, or the name of a file is not UTF-8.
     :raises AccessDeniedError: a folder cannot be read.
@@ -60,10 +68,12 @@ def list_local_files(
                     missing.append(folder.listed)
                     continue
                 below += content.folders
+                seen.add_all(folder.listed.location, content.delta_logs)
                 if content.files:
                     yield files_batch(content.files, folder.listed.values)
             folders = below
     check_missing(table, missing, options)
+    seen.whole.update(location.location.canonical for location in locations)
 
 
 def _list_folder(folder: _Folder) -> _Content | None:
@@ -71,7 +81,7 @@ def _list_folder(folder: _Folder) -> _Content | None:
     location = folder.listed.location
     path = f"{location.path}/{folder.below}"
     prefix = f"{location.scheme}://{location.authority}{path}"
-    content = _Content([], [])
+    content = _Content([], [], [])
     with os_call(f"Listing {folder.listed.description} at {location}"):
         try:
             scanned = os.scandir(path)
@@ -90,6 +100,8 @@ def _add_entry(content: _Content, entry: os.DirEntry[str], folder: _Folder, pref
     if entry.is_dir():
         if is_data_file(below, size=1):
             content.folders.append(_Folder(folder.listed, f"{below}/"))
+        elif entry.name == DELTA_LOG:
+            content.delta_logs.append(below)
         return
     found = entry.stat()
     if not is_data_file(below, found.st_size):

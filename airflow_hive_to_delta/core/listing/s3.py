@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
-from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles, files_batch
+from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles, SeenFolders, files_batch
 from airflow_hive_to_delta.core.listing.base import DataFrameListing
 from airflow_hive_to_delta.core.listing.locations import (
     UNREADABLE_NAMES,
@@ -25,6 +25,7 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.aws_errors import aws_call
+from airflow_hive_to_delta.core.storage.base import DELTA_LOG
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES
 
 if TYPE_CHECKING:
@@ -48,11 +49,16 @@ class S3Listing(DataFrameListing):
         return self.list_table(spark, table, options).frame
 
     def list_table(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> ListedFiles:
-        batches = self.list_batches(table, options, spark)
-        return ListedFiles(spark, pa.Table.from_batches(batches, FILES_ARROW_SCHEMA))
+        seen = SeenFolders()
+        batches = self.list_batches(table, options, spark, seen)
+        return ListedFiles(spark, pa.Table.from_batches(batches, FILES_ARROW_SCHEMA), seen)
 
     def list_batches(
-        self, table: TableInfo, options: ConversionOptions, spark: SparkSession | None = None
+        self,
+        table: TableInfo,
+        options: ConversionOptions,
+        spark: SparkSession | None = None,
+        seen: SeenFolders | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The files of a table in FILES_ARROW_SCHEMA, as they are found, in no order.
 
@@ -60,9 +66,11 @@ class S3Listing(DataFrameListing):
         then a missing partition is an error.
 
         :param spark: needed for tables whose partitions the session's catalog knows.
+        :param seen: gets what else is there.
         :raises PartitionError: a partition has nothing at its location, and the options do not allow that.
         :raises PermanentError: a location is not on S3, or a key cannot be addressed by a Hadoop file system.
         """
+        seen = seen or SeenFolders()
         locations = table_locations(spark, table, options, self.glue_database, self.region, self.max_workers)
         for found in locations:
             if found.location.scheme not in S3_SCHEMES:
@@ -77,17 +85,20 @@ class S3Listing(DataFrameListing):
             for _ in in_paths:
                 if len(folders) < self.max_workers:
                     below = []
-                    for _, page in self._list_all(pool, folders, options, one_level=True):
+                    for index, page in self._list_all(pool, folders, options, one_level=True):
+                        seen.add_all(folders[index].listed.location, page.delta_logs)
                         yield from page.batches
                         below += page.folders
                     folders = below
             present = set()
             for index, page in self._list_all(pool, folders, options, one_level=False):
+                seen.add_all(folders[index].listed.location, page.delta_logs)
                 yield from page.batches
                 if page.has_objects:
                     present.add(index)
         missing = [folder.listed for index, folder in enumerate(folders) if index not in present]
         check_missing(table, missing, options)
+        seen.whole.update(found.location.canonical for found in locations)
 
     def _list_all(
         self, pool: ThreadPoolExecutor, folders: list[_Folder], options: ConversionOptions, *, one_level: bool
@@ -148,6 +159,11 @@ class S3Listing(DataFrameListing):
                 batches=[files_batch(files, folder.listed.values)] if files else [],
                 folders=[_Folder(folder.listed, prefix) for prefix in prefixes if is_data_file(prefix[base:], size=1)],
                 has_objects=bool(answer.get("Contents")),
+                delta_logs=[
+                    key[base:]
+                    for key in (*(found["Key"] for found in answer.get("Contents", [])), *prefixes)
+                    if DELTA_LOG in key
+                ],
             )
 
     def _pages(
@@ -179,3 +195,5 @@ class _Page(NamedTuple):
     folders: list[_Folder]
     #: Whether there was any object, a data file or not.
     has_objects: bool
+    #: Paths of objects and folders of Delta logs, from the location.
+    delta_logs: list[str]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
-from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles
+from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles, SeenFolders
 from airflow_hive_to_delta.core.listing.base import DataFrameListing
 from airflow_hive_to_delta.core.listing.inventory import check_files_df
 from airflow_hive_to_delta.core.listing.local import list_local_files
@@ -56,8 +56,9 @@ class DatabricksListing(DataFrameListing):
         locations = table_locations(spark, table, options, None, None, self.max_workers)
         if has_driver(spark) and all(location.location.scheme == "file" for location in locations):
             # Spark would list them on the driver, too: slower, and again for every job.
-            batches = list_local_files(table, locations, options, self.max_workers)
-            return ListedFiles(spark, pa.Table.from_batches(batches, FILES_ARROW_SCHEMA))
+            seen = SeenFolders()
+            batches = list_local_files(table, locations, options, self.max_workers, seen)
+            return ListedFiles(spark, pa.Table.from_batches(batches, FILES_ARROW_SCHEMA), seen)
         return ListedFiles(spark, self._list_by_spark(spark, table, locations, options))
 
     def _list_by_spark(

@@ -133,12 +133,18 @@ def describe_files(
     :raises HiveToDeltaError: a file cannot be part of the table. The message names the first such file.
     :raises UnsupportedTableError: another Delta table lies inside the table.
     """
+    batch_size = (
+        _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
+        if options.stats == "none"
+        else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
+    )
     with files.kept() as listed, ExitStack() as kept:
         few = None if options.stats == "scan" else _collect_few(spark, listed, root)
         with spark_call(f"Counting the files of {root}"):
             folders = _count_by_folder(listed) if few is None else _rows_by_folder(few)
-        check_no_delta_table_within(root, folders, spark, options)
+        check_no_delta_table_within(root, folders, spark, options, files.seen.may_have_delta_log)
         file_count = sum(folders.values())
+        tasks = max(-(-file_count // batch_size), 1)
         count_work("files_listed", file_count)
         try:
             if few is not None:
@@ -146,12 +152,12 @@ def describe_files(
             else:
                 access = choose_access(spark, listed.frame, folders, options)
                 described = kept.enter_context(
-                    _describe_many(spark, listed.frame, file_count, root, partition_types, access, options)
+                    _describe_many(spark, listed.frame, tasks, root, partition_types, access, options)
                 )
         except UnreachableStorageError as error:
             access = read_by_spark(f"{root.scheme}://{root.authority}", str(error).partition("\n")[0], options)
             described = kept.enter_context(
-                _describe_many(spark, listed.frame, file_count, root, partition_types, access, options)
+                _describe_many(spark, listed.frame, tasks, root, partition_types, access, options)
             )
         if not described.scanned:
             count_work("footers_read", described.file_count)
@@ -162,19 +168,16 @@ def describe_files(
 def _describe_many(
     spark: SparkSession,
     listed: DataFrame,
-    file_count: int,
+    tasks: int,
     root: Location,
     partition_types: dict[str, str],
     access: FileAccess,
     options: ConversionOptions,
 ) -> Iterator[DescribedFiles]:
-    """Describe files on the executors, in the way that was chosen."""
-    batch_size = (
-        _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_TASK)
-        if options.stats == "none"
-        else _batch_size(spark, options.stats_batch_size, STATS_BATCH_SIZE, _FILES_PER_TASK)
-    )
-    tasks = max(-(-file_count // batch_size), 1)
+    """Describe files on the executors, in the way that was chosen.
+
+    :param tasks: how many read them.
+    """
     describe: scan.PathReader | FooterReader = (
         scan.PathReader(str(root), partition_types, options)
         if access.by_spark

@@ -9,6 +9,8 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.core.storage.uri import Location
 
+#: The folder of a Delta log, at the root of its table.
+DELTA_LOG = "_delta_log"
 #: The folder in a log where this package keeps what is its own, which readers of Delta pass over.
 RECORDS_FOLDER = "_hive_to_delta"
 MEBIBYTE = 1024 * 1024
