@@ -508,7 +508,7 @@ def test_options_that_there_are_not(options, reason):
 @pytest.mark.parametrize("setting", ["statsCollection", "schemaInference"])
 def test_a_batch_size_that_is_no_number(spark, root, refused, setting):
     name = f"spark.databricks.delta.import.batchSize.{setting}"
-    before = spark.conf.get(name)
+    before = spark.conf.get(name, "10000")  # the default of Delta, which may not have been used in this session yet
     spark.conf.set(name, "0")
     try:
         options = ConversionOptions(stats="footer" if setting == "statsCollection" else "none")
