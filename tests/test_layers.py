@@ -50,8 +50,10 @@ OF_TESTS = re.compile(r"(^|\.)(test_\w+|conftest)$")
 #: What Spark Connect does not have.
 JVM_NAMES = {"_jvm", "_jsc", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd"}
 #: The doors to a JVM, each of which says plainly when there is none: Hadoop's file systems, and the id of the streaming
-#: query that a batch belongs to; and what only the JVM of Spark 3.5 has.
-JVM_DOORS = {"core/storage/hadoop.py", "core/spark/session.py", "core/spark/versions.py"}
+#: query that a batch belongs to; Delta's own checkpoints; and what only the JVM of Spark 3.5 has.
+JVM_DOORS = {
+    "core/storage/hadoop.py", "core/spark/session.py", "core/spark/versions.py", "core/spark/delta_log.py",
+}  # fmt: skip
 
 
 def package_of(module: str) -> str:

@@ -592,7 +592,7 @@ def test_whatever_ends_a_task_its_error_is_in_the_report(lake, run_dag) -> None:
     lake.glue_table({"n": "bigint"}, name="t")
     broken = """
 class Broken(SharedSession):
-    def status(self, ref, cursor=None):
+    def submit(self, spec, environment):
         raise RuntimeError("The engine broke")
 """
     run = run_dag(group(lake, engine="Broken()", per_table="", imports=broken))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.log_files import commit_path
@@ -77,6 +78,27 @@ def parse_entry(content: bytes, version: int) -> list[Action]:
     :raises ValueError: a line is not one action of the types of READ_ACTIONS_SCHEMA.
     """
     return [_parse_line(line, version) for line in content.splitlines() if line.strip()]
+
+
+def parse_checkpoint(content: bytes, version: int) -> list[Action]:
+    """The actions of a classic checkpoint in one file, a dict for each row.
+
+    :raises ValueError: it is not one that can be read without doubt: a row is not of the types of READ_ACTIONS_SCHEMA,
+        names a file in another place, or has statistics as columns only.
+    """
+    try:
+        rows = pq.read_table(pa.BufferReader(content)).to_pylist(maps_as_pydicts="strict")
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise ValueError(str(error)) from error
+    actions = []
+    for row in rows:
+        add = row.get("add") or {}
+        if row.get("sidecar") is not None or (add.get("stats") is None and add.get("stats_parsed") is not None):
+            raise ValueError("its files or statistics are elsewhere")
+        action = {name: read(row.get(name)) for name, read in _COLUMNS.items()}
+        check_file(action)
+        actions.append(action | {"version": version})
+    return actions
 
 
 def check_file(action: Action) -> None:

@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from io import BytesIO
@@ -30,6 +31,7 @@ from airflow_hive_to_delta.core.delta.small_log import (
     check_file,
     is_small,
     latest_file_actions,
+    parse_checkpoint,
     read_entries,
 )
 from airflow_hive_to_delta.core.errors import (
@@ -271,6 +273,12 @@ class Snapshot:
         """The actions of the checkpoint, for the driver to go on with; None when they are for Spark to go on with."""
         if self.segment.checkpoint_size > MOST_CHECKPOINT_BYTES:
             return None
+        names, version = self.segment.checkpoint, self.segment.checkpoint_version
+        if len(names) == 1 and names[0].endswith(".parquet") and version is not None:
+            with self.storage.open(log_folder(self.root).child(names[0])) as file:
+                content = file.read()
+            with suppress(ValueError):  # Spark reads it, or says what is wrong with it
+                return parse_checkpoint(content, version)
         frame = self._checkpoint()
         with spark_call(f"Reading version {self.version} of {self.root}"):
             actions = collect_small(frame)

@@ -75,6 +75,8 @@ class _Part:
     digests: Mapping[int, str] = field(default_factory=dict)
     #: Names of parts that this one was written in the place of.
     replaces: frozenset[str] = frozenset()
+    #: Whether this package wrote all of these entries.
+    all_ours: bool = False
 
     def covers(self, version: int) -> bool:
         return self.first <= version <= self.last
@@ -106,9 +108,15 @@ class Ledger:
 
     @property
     def is_all_ours(self) -> bool:
-        """Whether every entry that was ever written is in the log, and this package wrote them all."""
+        """Whether this package wrote every entry up to this version, those that are gone from the log too."""
+        return self._are_ours(0)
+
+    def _are_ours(self, first: int) -> bool:
+        """Whether this package wrote every entry from a version on."""
+        kept = [part for part in self.parts if part.all_ours]
         return all(
-            version in self.entries and self.entries[version].ours for version in range(self.snapshot.version + 1)
+            self.entries[version].ours if version in self.entries else any(part.covers(version) for part in kept)
+            for version in range(first, self.snapshot.version + 1)
         )
 
     def check_whole(self, doing: str) -> None:
@@ -173,6 +181,7 @@ class Ledger:
                 # Of entries that are gone there is nothing to compare with.
                 "entries": {str(v): entry.digest for v, entry in sorted(self.entries.items()) if v >= first},
                 "replaces": [part.name for part in self.parts] if whole else [],
+                "all_ours": self._are_ours(first),
             },
         )
 
@@ -324,6 +333,7 @@ def _read_part(records: Records, part: _Part) -> _Part:
         # Parts of before there were digests are compared with nothing: their entries are read from the log again.
         {int(version): digest for version, digest in document.get("entries", {}).items()},
         frozenset(document.get("replaces", ())),
+        document.get("all_ours") is True,
     )
 
 

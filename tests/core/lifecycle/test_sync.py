@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from tests.support.hive_folder import Folder, Given, original
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
 from tests.support.project import PROJECT
+from tests.support.small_tables import count_jobs
 from tests.support.spark_versions import needs_spark_4
 from tests.support.tables import write_parquet
 
@@ -76,6 +78,36 @@ def test_without_anything_new_nothing_is_written(converted: Folder) -> None:
         result = converted.sync(mode)
         assert (result.status, result.version) == ("unchanged", 0)
     assert converted.version == 0
+
+
+def test_a_checkpoint_is_written_at_the_tables_interval(folder: Folder, tmp_path: Path) -> None:
+    folder.convert(properties={"delta.checkpointInterval": "2"})
+    for day in ("4", "5", "6"):  # versions 1 to 3
+        folder.write(day, "000000_0", [int(day)])
+        assert folder.sync().status == "synced"
+    assert [path.name for path in folder.root.glob("_delta_log/0*.checkpoint*")] == [f"{2:020d}.checkpoint.parquet"]
+    # Where nobody has read the table yet, and without the entries that the checkpoint stands for.
+    copy = Folder(folder.spark, tmp_path / "copy")
+    shutil.copytree(folder.root, copy.root)
+    for version in (0, 1, 2):
+        (copy.root / "_delta_log" / f"{version:020d}.json").unlink()
+    assert_same(copy.spark, original(copy), copy.delta)
+
+
+def test_a_table_with_a_checkpoint_is_synced_without_a_job_if_nothing_has_changed(folder: Folder) -> None:
+    folder.convert(properties={"delta.checkpointInterval": "1"})
+    folder.write("4", "000000_0", [4])
+    assert folder.sync().status == "synced"
+    assert list(folder.root.glob("_delta_log/0*.checkpoint*"))
+    for entry in (0, 1):
+        (folder.root / "_delta_log" / f"{entry:020d}.json").unlink()
+    # Delta cleans up the entries before a checkpoint after a month; the last one stays.
+    folder.write("5", "000000_0", [5])
+    assert folder.sync().status == "synced"
+    with count_jobs(folder.spark) as jobs:
+        assert folder.sync().status == "unchanged"
+    assert jobs() == 0
+    assert_same(folder.spark, original(folder), folder.delta)
 
 
 def test_a_late_file_with_an_old_time_is_new(converted: Folder) -> None:
@@ -601,7 +633,7 @@ def test_a_crash_at_every_step_is_mended_by_the_same_call(spark: SparkSession, t
         assert hive.sync("complete").status == "unchanged"
 
     steps = at_every_step(fresh, lambda hive: hive.sync("complete", run_version=1), check)
-    assert len(steps) == 3, "the removes, the adds and the ledger"
+    assert len(steps) == 4, "the removes, the adds, the ledger and its record"
 
 
 @pytest.mark.slow

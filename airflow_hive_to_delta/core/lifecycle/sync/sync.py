@@ -48,6 +48,7 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions, SyncOptions
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.results import SyncResult
+from airflow_hive_to_delta.core.spark.delta_log import write_latest_checkpoint
 from airflow_hive_to_delta.core.spark.errors import spark_call
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ logger = logging.getLogger(__name__)
 
 #: How often a sync that others were faster than looks again.
 _TRIES = 10
+#: Versions between two checkpoints, where ``delta.checkpointInterval`` does not say.
+_CHECKPOINT_INTERVAL = 10
 
 
 def sync_table(
@@ -238,6 +241,8 @@ def _sync_once(
     if settled:
         records.keep_settled(settled, committed)
     ledger.at(snapshot_of(snapshot.spark, snapshot.storage, snapshot.root)).keep()
+    if _wants_checkpoint(schema.configuration, snapshot.version, committed):
+        write_latest_checkpoint(snapshot.spark, str(snapshot.root))
     return replace(
         result,
         status="synced",
@@ -249,6 +254,13 @@ def _sync_once(
         removed_bytes=found.size_live(*change.removed_before, *change.removed),
         notes=[*notes, *schema.notes, *new.notes],
     )
+
+
+def _wants_checkpoint(properties: Mapping[str, str], before: int, committed: int) -> bool:
+    """Whether Delta's writers would have written a checkpoint after one of the versions since ``before``."""
+    interval = properties.get("delta.checkpointInterval", "")
+    every = int(interval) if interval.isdecimal() and int(interval) else _CHECKPOINT_INTERVAL
+    return before // every < committed // every
 
 
 def _count_waited(snapshot: Snapshot, run_version: int) -> int:
