@@ -52,7 +52,7 @@ _NAMES = {
     "HiveToDeltaError": f"{_CORE}.errors",
     "PermanentError": f"{_CORE}.errors",
     "TransientError": f"{_CORE}.errors",
-    "VerificationError": f"{_CORE}.errors",
+    "VerificationError": f"{_CORE}.results",
     "local_session": f"{_CORE}.spark.session",
     "EmrServerless": f"{_PACKAGE}.engines",
     "Engine": f"{_PACKAGE}.engines",

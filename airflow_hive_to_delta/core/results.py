@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from airflow_hive_to_delta.core.errors import PermanentError, describe_error
 from airflow_hive_to_delta.core.models import Document
 
 
@@ -177,6 +178,20 @@ class VerifyResult(_Outcome):
         rows = "" if self.row_count is None else f", {self.row_count} rows"
         files = f"{self.file_count} files, {self.byte_count} bytes{rows}"
         return f"{self.source_table}: {found} by {self.level} at version {self.version}, {files}"
+
+
+class VerificationError(PermanentError):
+    """A Delta table differs from its original.
+
+    :param result: the result of the verification. It is marked as failed, with this error as its reason.
+    """
+
+    def __init__(self, message: str, result: VerifyResult) -> None:
+        super().__init__(message)
+        result.success = False
+        for name, value in describe_error(self).to_fields().items():
+            setattr(result, name, value)
+        self.result = result
 
 
 #: ``unchanged``: Hive has nothing new. ``already_synced``: this run, or a later one, was committed before.

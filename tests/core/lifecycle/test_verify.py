@@ -26,12 +26,12 @@ from airflow_hive_to_delta import (
     UCDiscovery,
     convert,
 )
-from airflow_hive_to_delta.core.errors import MissingError, UnsupportedTableError, VerificationError
+from airflow_hive_to_delta.core.errors import MissingError, UnsupportedTableError
 from airflow_hive_to_delta.core.lifecycle import comparison
 from airflow_hive_to_delta.core.lifecycle.checksums import compute_checksums
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
-from airflow_hive_to_delta.core.results import VerifyResult
+from airflow_hive_to_delta.core.results import VerificationError, VerifyResult
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.lake import Lake, Partition
