@@ -12,50 +12,15 @@ from typing import TYPE_CHECKING, Any
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.engines.databricks_files import home_folder, put_unless_there
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobState, JobStatus
-from airflow_hive_to_delta.engines.package import package_zip
+from airflow_hive_to_delta.engines.package import package_zip, read_script
 from airflow_hive_to_delta.engines.spark_settings import is_secret_name
 
 if TYPE_CHECKING:
     from airflow.providers.databricks.hooks.databricks import DatabricksHook
 
-#: The script that a run begins with, and its name. Jobs that are defined on Databricks name it, so it does not change:
+#: The name of the script that a run begins with. Jobs that are defined on Databricks name it, so it does not change:
 #: what takes other arguments is called v2.
 SCRIPT_NAME = "run_job_v1.py"
-SCRIPT = '''\
-"""Runs a job of airflow-hive-to-delta: run_job_v1.py ZIP REQUEST --results RESULTS."""
-
-import os
-import pathlib
-import sys
-import tempfile
-
-package, *arguments = sys.argv[1:]
-
-# The JVM cannot read files of the workspace or of a volume, so the zip is copied to the driver's disk. It stays there:
-# on a cluster that goes on, executors may ask for it later.
-folder = pathlib.Path(tempfile.gettempdir(), "airflow-hive-to-delta")
-folder.mkdir(exist_ok=True)
-copy = folder / os.path.basename(package)
-if not copy.exists():
-    half = copy.with_name(f"{copy.name}.{os.getpid()}")
-    half.write_bytes(pathlib.Path(package).read_bytes())
-    half.replace(copy)
-sys.path.insert(0, str(copy))
-
-from pyspark.sql import SparkSession
-
-spark = SparkSession.builder.getOrCreate()
-if type(spark).__module__.startswith("pyspark.sql.connect") or int(spark.version.partition(".")[0]) >= 4:
-    spark.addArtifacts(str(copy), pyfile=True)
-else:
-    spark.sparkContext.addPyFile(str(copy))
-
-from airflow_hive_to_delta.job.run import main
-
-# Databricks takes any exit, even with 0, for a failure.
-if code := main(arguments):
-    sys.exit(code)
-'''
 
 #: How far back a run is looked for whose submission got no answer, and how many runs a page of the list has.
 _FIND_SECONDS = 7 * 24 * 3600
@@ -175,9 +140,8 @@ class Databricks(Engine):
             if self.job_id is None:
                 run = hook.submit_run(self._run_of(spec, script, package))
             else:
-                parameters = [package, *spec.arguments]
-                asked = {"job_id": self.job_id, "idempotency_token": spec.token, "python_params": parameters}
-                run = hook.run_now(asked)
+                asked = {"job_id": self.job_id, "idempotency_token": spec.token}
+                run = hook.run_now({**asked, "python_params": _script_arguments(spec, package)})
         except DatabricksApiError as error:
             raise _explain(error, f"{spec.name} was not started on Databricks") from error
         page = None
@@ -259,14 +223,14 @@ class Databricks(Engine):
         folder = self.package_folder or home_folder(hook)
         package = package_zip()
         put_unless_there(hook, f"{folder}/{package.name}", package.content)
-        put_unless_there(hook, f"{folder}/{SCRIPT_NAME}", SCRIPT.encode())
+        put_unless_there(hook, f"{folder}/{SCRIPT_NAME}", read_script(SCRIPT_NAME))
         return f"{folder}/{SCRIPT_NAME}", f"{folder}/{package.name}"
 
     def _run_of(self, spec: JobSpec, script: str, package: str) -> dict[str, Any]:
         """What ``runs/submit`` takes."""
         task: dict[str, Any] = {
             "task_key": spec.token,
-            "spark_python_task": {"python_file": script, "parameters": [package, *spec.arguments]},
+            "spark_python_task": {"python_file": script, "parameters": _script_arguments(spec, package)},
         }
         run: dict[str, Any] = {
             **self.run_settings,
@@ -304,6 +268,11 @@ class Databricks(Engine):
             if not (page := answer.get("next_page_token")):
                 return
             asked["page_token"] = page
+
+
+def _script_arguments(spec: JobSpec, package: str) -> list[str]:
+    # The session is that of the cluster: if the job stopped it, its other users would lose it.
+    return [package, *spec.arguments, "--keep-session"]
 
 
 def _parameters(run: Mapping[str, Any]) -> list[str]:

@@ -78,6 +78,7 @@ class GlueJob(AwsEngine):
     """
 
     service = "glue"
+    main_script = "run_glue_job.py"
 
     name: str
     role: str

@@ -219,7 +219,9 @@ class JobRunner:
         if not self._engine.ships_package or self._folder is None:
             return None, None
         shared = partial(self._folder.put_shared, "packages")
-        package, main = (shared(file.name, file.content) for file in (package_zip(), main_script()))
+        package, main = (
+            shared(file.name, file.content) for file in (package_zip(), main_script(self._engine.main_script))
+        )
         return plain_uri(package), plain_uri(main)
 
     def _submit(self, spec: JobSpec, job: SubmittedJob, environment: Mapping[str, str]) -> JobRef:

@@ -106,7 +106,7 @@ def test_a_run_is_submitted_with_its_package_and_two_addresses(platform, compute
     assert (asked["run_name"], asked["timeout_seconds"]) == ("convert sales.orders", 90)
     assert asked["queue"] == {"enabled": True}
     (task,) = asked["tasks"]
-    parameters = [f"{HOME}/{package_zip().name}", *spec.arguments]
+    parameters = [f"{HOME}/{package_zip().name}", *spec.arguments, "--keep-session"]
     assert task == {
         "task_key": spec.token,
         "spark_python_task": {"python_file": f"{HOME}/{SCRIPT_NAME}", "parameters": parameters},
@@ -142,7 +142,8 @@ def test_a_job_that_is_defined_is_run_with_other_parameters(platform) -> None:
     ref = engine.submit(spec, {})
     (asked,) = platform.submitted
     package = f"/Workspace/Shared/hive-to-delta/{package_zip().name}"
-    assert asked == {"job_id": 620, "idempotency_token": spec.token, "python_params": [package, *spec.arguments]}
+    parameters = [package, *spec.arguments, "--keep-session"]
+    assert asked == {"job_id": 620, "idempotency_token": spec.token, "python_params": parameters}
     assert engine.find(spec.token) == ref
 
 
