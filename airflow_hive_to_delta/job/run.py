@@ -168,9 +168,9 @@ def _parse_variables(text: str) -> dict[str, str]:
 
 def _do(request: JobRequest, session: SparkSession, results: Location | None, *, is_embedded: bool) -> dict[str, Any]:
     print_progress(f"{request.name} began, on Spark {session.version}")
-    if is_embedded and request.action == "convert":
-        _check_registration(session, **request.arguments)
     action = ACTIONS[request.action]
+    if is_embedded and action.registers_tables:
+        _check_registration(session, **request.arguments)
     kept = {"table_results": TableResults(session, results)} if action.keeps_table_results else {}
     with _reporting_progress(session, results):
         return action.load_handler()(session, **request.arguments, **kept)
