@@ -47,6 +47,19 @@ _MAX_MINUTES = 10080
 _FIND_WITHIN = timedelta(days=7)
 #: How often the definition is changed while others change it.
 _UPDATES = 5
+_TRANSIENT = {
+    "ConcurrentRunsExceededException",
+    "ResourceNumberLimitExceededException",
+    "EntityNotFoundException",
+    "OperationTimeoutException",
+}
+#: By these Glue says that the definition was created or changed in between.
+_LOST_RACES = {
+    "AlreadyExistsException",
+    "IdempotentParameterMismatchException",
+    "ConcurrentModificationException",
+    "EntityNotFoundException",
+}
 
 
 @dataclass(repr=False)
@@ -324,21 +337,6 @@ class GlueJob(AwsEngine):
                 "The account has too many workers or runs of Glue at a time: let fewer tasks run, or ask AWS for more"
             ),
         }
-
-
-_TRANSIENT = {
-    "ConcurrentRunsExceededException",
-    "ResourceNumberLimitExceededException",
-    "EntityNotFoundException",
-    "OperationTimeoutException",
-}
-#: By these Glue says that the definition was created or changed in between.
-_LOST_RACES = {
-    "AlreadyExistsException",
-    "IdempotentParameterMismatchException",
-    "ConcurrentModificationException",
-    "EntityNotFoundException",
-}
 
 
 def _differs(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

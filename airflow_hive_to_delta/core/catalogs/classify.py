@@ -16,6 +16,12 @@ from airflow_hive_to_delta.core.storage.uri import parse_location
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.models import TableInfo
 
+_TABLE_FORMATS = {"hudi": ("hudi", "hoodie"), "delta": ("delta",), "iceberg": ("iceberg",)}
+_FILE_FORMATS = ("orc", "avro", "json", "csv", "rcfile", "sequencefile", "xml", "text")
+# Whole names: another class with Parquet in its name may read the files in another way.
+_PARQUET_CLASSES = {"parquethiveserde", "mapredparquetinputformat", "deprecatedparquetinputformat"}
+_NO_PARTITION_TYPE = re.compile(r"\s*(array|map|struct|uniontype|variant|interval)\b", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class StorageFormat:
@@ -123,13 +129,6 @@ def refusal_of(table: TableInfo, storage: StorageFormat) -> str | None:
                 f"To have it in Delta, {copy} and another partition column"
             )
     return None
-
-
-_TABLE_FORMATS = {"hudi": ("hudi", "hoodie"), "delta": ("delta",), "iceberg": ("iceberg",)}
-_FILE_FORMATS = ("orc", "avro", "json", "csv", "rcfile", "sequencefile", "xml", "text")
-# Whole names: another class with Parquet in its name may read the files in another way.
-_PARQUET_CLASSES = {"parquethiveserde", "mapredparquetinputformat", "deprecatedparquetinputformat"}
-_NO_PARTITION_TYPE = re.compile(r"\s*(array|map|struct|uniontype|variant|interval)\b", re.IGNORECASE)
 
 
 def _class_name(name: str) -> str:

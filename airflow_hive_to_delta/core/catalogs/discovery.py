@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import Row, SparkSession
 
+_SPARK = "spark.sql.sources."
+#: The columns that Spark gives a table which Hive cannot read.
+_PLACEHOLDER = [{"Name": "col", "Type": "array<string>"}]
+_ABSENT = {"SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION"}
+
 
 class Discovery(Protocol):
     """Discovers tables. Users can write their own: any class with this method is a discovery."""
@@ -162,10 +167,6 @@ def describe_in_spark(spark: SparkSession, table: TableInfo) -> TableInfo:
 
 # --- AWS Glue ---------------------------------------------------------------------------------------------------
 
-_SPARK = "spark.sql.sources."
-#: The columns that Spark gives a table which Hive cannot read.
-_PLACEHOLDER = [{"Name": "col", "Type": "array<string>"}]
-
 
 def from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
     """The table that Glue's ``get_table`` or ``get_tables`` describes.
@@ -260,8 +261,6 @@ def _is_data_source(properties: Mapping[str, str]) -> bool:
 
 
 # --- Catalogs of the Spark session ------------------------------------------------------------------------------
-
-_ABSENT = {"SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION"}
 
 
 def from_spark(spark: SparkSession, catalog: str, schema: str, name: str) -> TableInfo:

@@ -34,6 +34,9 @@ from airflow_hive_to_delta.core.schema.types import (
     wider_type,
 )
 
+# Characters that Delta allows in names only with column mapping (rule 11).
+_SPECIAL = frozenset(" ,;{}()\n\t=")
+
 
 @dataclass
 class Evidence:
@@ -216,10 +219,6 @@ def build_table_schema(
 def needs_column_mapping(schema: DeltaType) -> bool:
     """Whether a name in the schema has a character that Delta allows only with column mapping (rule 11)."""
     return any(_SPECIAL.intersection(column["name"]) for _, column in walk_fields(schema))
-
-
-# Characters that Delta allows in names only with column mapping (rule 11).
-_SPECIAL = frozenset(" ,;{}()\n\t=")
 
 
 class _Resolver:

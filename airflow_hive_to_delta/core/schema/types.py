@@ -52,6 +52,13 @@ PARTS: dict[str, dict[str, str]] = {
 
 #: The most types inside of each other.
 MAX_DEPTH = 64
+# A type can be widened to each that comes after it without losing a value (rule 29). Decimals are computed.
+_FAMILIES = (("byte", "short", "integer", "long"), ("float", "double"))
+_PRIMITIVES = frozenset(GLUE_TO_DELTA_TYPE_MAP.values())
+_DECIMAL = re.compile(r"decimal\(([0-9]{1,9}),(-?[0-9]{1,9})\)")
+_LENGTH = re.compile(r"(?:char|varchar)\([0-9]+\)")
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPARK_WORDS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
 
 def parse_hive_type(text: str, column: str | None = None) -> DeltaType:
@@ -227,15 +234,6 @@ def respell(char_varchar: str, delta_type: DeltaType) -> str:
         )
 
     return spark_type_of(renamed(_HiveType(char_varchar, None).parse(), delta_type))
-
-
-# A type can be widened to each that comes after it without losing a value (rule 29). Decimals are computed.
-_FAMILIES = (("byte", "short", "integer", "long"), ("float", "double"))
-_PRIMITIVES = frozenset(GLUE_TO_DELTA_TYPE_MAP.values())
-_DECIMAL = re.compile(r"decimal\(([0-9]{1,9}),(-?[0-9]{1,9})\)")
-_LENGTH = re.compile(r"(?:char|varchar)\([0-9]+\)")
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SPARK_WORDS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
 
 def _decimal_digits(delta_type: str) -> tuple[int, int] | None:

@@ -33,6 +33,19 @@ NO_CREDENTIALS_NOTE = (
     "through dbutils, whose writes are not conditional. Keep other writers away from the table while it is converted "
     "or synced"
 )
+_CLAIM_MILLISECONDS = 10 * 60 * 1000
+#: The most seconds before an entry is claimed again that another writer had a claim to.
+_PAUSES = (0.5, 1.0, 2.0, 4.0)
+#: The longest text that is written by one call, where there is another way.
+_LONGEST_TEXT = 16 * MEBIBYTE
+_HEAD_BYTES = 65536
+_MISSING = re.compile(r"FileNotFound|NoSuchFile|No such file|NoSuchKey|PATH_NOT_FOUND", re.IGNORECASE)
+_EXISTS = re.compile(r"FileAlreadyExists|already exists", re.IGNORECASE)
+_DENIED = re.compile(
+    r"AccessDenied|AccessControl|PERMISSION_DENIED|INSUFFICIENT_PERMISSIONS|Forbidden|UnauthorizedAccess|"
+    r"LocalFilesystemAccessDenied|NO_PARENT_EXTERNAL_LOCATION",
+    re.IGNORECASE,
+)
 
 
 def is_databricks() -> bool:
@@ -237,21 +250,6 @@ class DatabricksStorage:
         if not rows:
             raise MissingError(f"Reading {path}: there is no such file")
         return bytes(rows[0].content)
-
-
-_CLAIM_MILLISECONDS = 10 * 60 * 1000
-#: The most seconds before an entry is claimed again that another writer had a claim to.
-_PAUSES = (0.5, 1.0, 2.0, 4.0)
-#: The longest text that is written by one call, where there is another way.
-_LONGEST_TEXT = 16 * MEBIBYTE
-_HEAD_BYTES = 65536
-_MISSING = re.compile(r"FileNotFound|NoSuchFile|No such file|NoSuchKey|PATH_NOT_FOUND", re.IGNORECASE)
-_EXISTS = re.compile(r"FileAlreadyExists|already exists", re.IGNORECASE)
-_DENIED = re.compile(
-    r"AccessDenied|AccessControl|PERMISSION_DENIED|INSUFFICIENT_PERMISSIONS|Forbidden|UnauthorizedAccess|"
-    r"LocalFilesystemAccessDenied|NO_PARENT_EXTERNAL_LOCATION",
-    re.IGNORECASE,
-)
 
 
 class _AlreadyThereError(HiveToDeltaError):

@@ -29,6 +29,7 @@ _MOST_REDIRECTS = 3
 _DENIED = {"AccessControlException", "SecurityException"}
 #: What a name node answers that is not the active one, and one that has just started.
 _ELSEWHERE = {"StandbyException", "RetriableException", "SafeModeException"}
+_HTTP, _HTTPS = "dfs.namenode.http-address", "dfs.namenode.https-address"
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,6 @@ def name_node_addresses(authority: str, setting: Callable[[str], str | None]) ->
     if host in ("", "0.0.0.0"):  # noqa: S104 - the default, which is no address to connect to
         host = authority.rpartition(":")[0] or authority
     return (f"{scheme}://{host}:{its_port or port}",)
-
-
-_HTTP, _HTTPS = "dfs.namenode.http-address", "dfs.namenode.https-address"
 
 
 def _words(text: str | None) -> list[str]:
