@@ -79,7 +79,7 @@ class ConversionOptions(Options):
     allow_nested_tables: bool = False
     #: Accept losing the bucketing of a bucketed table.
     allow_bucketed: bool = False
-    #: Places that tables and partitions may lie under; empty: anywhere (rule 52).
+    #: Locations that tables and partitions may lie under; empty: anywhere (rule 52).
     allowed_roots: list[str] = field(default_factory=list)
     #: Where a table with a target is registered: through Spark SQL, or in AWS Glue.
     register_in: Literal["sql", "glue"] = "sql"

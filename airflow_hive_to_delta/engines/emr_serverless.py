@@ -150,7 +150,7 @@ class EmrServerless(AwsEngine):
             )
         run = answer["jobRun"]
         state = _STATES.get(run["state"], "running")
-        return JobStatus(state, self._why(ref, state, run), cursor=cursor)
+        return JobStatus(state, self._describe_end(ref, state, run), cursor=cursor)
 
     def cancel(self, ref: JobRef, within: float) -> None:
         from botocore.exceptions import ClientError
@@ -241,7 +241,7 @@ class EmrServerless(AwsEngine):
         """Where EMR writes the logs of a run."""
         return f"{(self.log_uri or '').rstrip('/')}/applications/{self.application_id}/jobs/{run}"
 
-    def _why(self, ref: JobRef, state: JobState, run: Mapping[str, Any]) -> str | None:
+    def _describe_end(self, ref: JobRef, state: JobState, run: Mapping[str, Any]) -> str | None:
         if state not in ("failed", "cancelled"):
             return None
         details = str(run.get("stateDetails") or "").strip().rstrip(".")

@@ -178,7 +178,7 @@ class GlueJob(AwsEngine):
                 "not_found", f"Glue knows no run {ref.id} of the job {self.name!r}: the job was deleted", cursor=cursor
             )
         state = _STATES.get(run["JobRunState"], "running")
-        return JobStatus(state, self._why(ref, run), cursor=cursor)
+        return JobStatus(state, self._describe_end(ref, run), cursor=cursor)
 
     def cancel(self, ref: JobRef, within: float) -> None:
         # Two calls at most, each with a time to connect and a time to answer.
@@ -302,7 +302,7 @@ class GlueJob(AwsEngine):
         path = f"gluestudio/home?region={self.region}#/job/{quote(self.name, safe='')}/run/{run}"
         return JobRef(run, results_uri, console(self.region, path))
 
-    def _why(self, ref: JobRef, run: Mapping[str, Any]) -> str | None:
+    def _describe_end(self, ref: JobRef, run: Mapping[str, Any]) -> str | None:
         ends = {
             "FAILED": "failed",
             "ERROR": "could not be run by Glue",

@@ -130,7 +130,7 @@ class JobProcess:
 
     def _show_warning(self, line: str) -> None:
         self.last_of_spark.append(line)
-        if _WARNING.search(line[:80]) and not any(words in line for words in _HARMLESS):
+        if _WARNING.search(line[:80]) and not any(text in line for text in _HARMLESS):
             self.lines.append(line)
 
 

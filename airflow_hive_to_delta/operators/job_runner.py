@@ -293,7 +293,7 @@ class JobRunner:
         if self.killed or status is None:
             raise JobError(_KILLED, retryable=True)
         if result is None:
-            result = {"error": _why_no_result(status, documents), "retryable": status.retryable}
+            result = {"error": _describe_missing_result(status, documents), "retryable": status.retryable}
             self._keep_end(documents, result["error"], retryable=status.retryable)
         return _result_or_error(result)
 
@@ -352,14 +352,14 @@ class JobRunner:
         watch = JobWatch(self._engine, self._log, describe, None if deferral is None else deferral.cursor)
         while not self.killed:
             status = self._ask(partial(self._engine.status, ref, watch.cursor))
-            has_ended = watch.see(status)
+            has_ended = watch.record(status)
             if has_ended or (deferral is not None and status.has_ended):  # the trigger has waited for a late platform
                 return status
             if self._defer is not None:
                 trigger = SparkJobTrigger(list(self._engine.serialize()), ref.to_dict(), request.name, watch.cursor)
                 self._log.info("Waiting for the job %s without a worker", ref.id)
                 self._defer(trigger)
-            watch.break_silence(status)
+            watch.log_progress(status)
             self._sleep()
         return None
 
@@ -416,7 +416,7 @@ def _subject(request: JobRequest) -> Any:
     return request.arguments if tables is None else [TableInfo.from_dict(table).qualified_name for table in tables]
 
 
-def _why_no_result(status: JobStatus, documents: JobFolder) -> str:
+def _describe_missing_result(status: JobStatus, documents: JobFolder) -> str:
     if status.error:
         return status.error
     match status.state:

@@ -149,7 +149,7 @@ def test_a_killed_task_ends_its_job(run_dag, platform) -> None:
 
 
 def test_a_timeout_ends_the_job_which_is_told_of_until_then(run_dag, platform, monkeypatch) -> None:
-    monkeypatch.setattr(watch, "SILENT_SECONDS", 0)
+    monkeypatch.setattr(watch, "PROGRESS_SECONDS", 0)
     more = "retries=0, execution_timeout=timedelta(seconds=2)"
     run = run_dag(task(platform, more, engine="NeverEnds", classes=NEVER_ENDS))
     assert run.state == "failed"

@@ -54,8 +54,8 @@ def format_of(table_type: str | None, storage: StorageFormat) -> str:
     # Table formats and symlinks come first, because they can have the serde or the provider of Parquet. Delta comes
     # before Iceberg, because a Delta table with Iceberg metadata beside its log is marked as both.
     names = [provider, properties.get("table_type", "").lower(), handler, classification, *classes]
-    for table_format, words in _TABLE_FORMATS.items():
-        if any(word in text for word in words for text in names):
+    for table_format, markers in _TABLE_FORMATS.items():
+        if any(marker in text for marker in markers for text in names):
             return table_format
     if "metadata_location" in properties:
         return "iceberg"

@@ -182,6 +182,6 @@ def refuse_catalog_managed(storage: Storage, root: Location) -> None:
         )
 
 
-def some(words: Sequence[object], most: int = 5) -> str:
+def some(items: Sequence[object], most: int = 5) -> str:
     """The first few of a list, and how many more there are, for a message."""
-    return ", ".join(map(str, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")
+    return ", ".join(map(str, items[:most])) + (f" and {len(items) - most} more" if len(items) > most else "")

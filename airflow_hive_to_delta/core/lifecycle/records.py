@@ -177,8 +177,8 @@ class Records:
         return documents
 
     def _names(self, folder: str) -> list[str]:
-        place = self.folder.child(folder) if folder else self.folder
-        return sorted(file.name for file in self.storage.list_files(place) if file.name.endswith(".json"))
+        location = self.folder.child(folder) if folder else self.folder
+        return sorted(file.name for file in self.storage.list_files(location) if file.name.endswith(".json"))
 
     def _check(self, name: str, document: Mapping[str, Any], expected: _Expected) -> None:
         for field, is_right in expected.items():

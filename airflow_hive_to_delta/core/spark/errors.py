@@ -74,11 +74,11 @@ def translate_spark_error(error: Exception, doing: str) -> HiveToDeltaError:
         return TransientError(f"{message}. {RENEW_CREDENTIALS}")
     if missing := _MISSING_MODULE.search(text):
         return PermanentError(f"{doing}: {_without_module(missing[1] or missing[2].lower())}")
-    if any(words in text for words in _DENIED_BY_SPARK):
+    if any(denied in text for denied in _DENIED_BY_SPARK):
         return AccessDeniedError(f"{message}. Grant the session's identity access, or run with another one")
     if "NoSuchBucket" in text or "UnknownStoreException" in text:
         return MissingError(message)
-    permanent = isinstance(error, AnalysisException) or any(words in text for words in _RAISED_BY_QUERY)
+    permanent = isinstance(error, AnalysisException) or any(raised in text for raised in _RAISED_BY_QUERY)
     return PermanentError(message) if permanent else TransientError(message)
 
 

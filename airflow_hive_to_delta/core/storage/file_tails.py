@@ -203,7 +203,7 @@ def _read_arrow(location: Location, length: int, _version: str | None, _options:
         path = f"{path.rstrip('/')}{location.path}"
         info = storage.get_file_info(path)
     except (pa.ArrowException, OSError, ImportError) as error:
-        if any(word in str(error) for word in _DENIED_BY_ARROW):
+        if any(text in str(error) for text in _DENIED_BY_ARROW):
             raise AccessDeniedError(
                 f"Reading the footer of {location}: {error}. Grant this identity access, or run with another one"
             ) from error

@@ -108,7 +108,7 @@ def resolve_synced_schema(
 
 
 def make_overwritten_schema(snapshot: Snapshot, found: TableSchema, partition_columns: Sequence[str]) -> SyncedSchema:
-    """The schema of a conversion put in the place of the table's own. Every file has to be added again for it."""
+    """The schema of a conversion, which replaces the table's own. Every file has to be added again for it."""
     fields = copy.deepcopy(found.schema["fields"])
     for _, column in walk_fields(struct_of(fields)):
         for mark in (_ID, _PHYSICAL):
@@ -266,7 +266,7 @@ def _bare(column: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_order(found: Sequence[dict[str, Any]], current: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The table's columns in its own order, then the new ones."""
-    order = {column["name"].lower(): place for place, column in enumerate(current)}
+    order = {column["name"].lower(): index for index, column in enumerate(current)}
     return sorted(found, key=lambda column: order.get(column["name"].lower(), len(order)))
 
 

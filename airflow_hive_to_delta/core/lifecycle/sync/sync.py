@@ -82,7 +82,7 @@ def sync_table(
         committed before changes nothing. When not given, this is a new run.
     :param sync_options: what to bring, and which checks to give up.
     :param options: those that the table was converted with.
-    :param flags: fields of :class:`SyncOptions`, such as ``output_mode="complete"``, in the place of ``sync_options``.
+    :param flags: fields of :class:`SyncOptions`, such as ``output_mode="complete"``, instead of ``sync_options``.
     :raises PermanentError: nothing was written.
     :raises TransientError: trying again may help; others kept committing, or the storage did not answer.
     """
