@@ -182,7 +182,7 @@ def test_the_base_asks_for_no_spark_and_dev_for_what_the_tests_use() -> None:
 
 
 def test_every_version_of_pyspark_is_that_of_the_embedded_engine() -> None:
-    """Files of pyspark-client lie over those of pyspark."""
+    """pyspark-client overwrites files of pyspark, so that both need one version."""
     lines = (PROJECT / "constraints.txt").read_text().splitlines()
     pinned = dict(line.split("==") for line in lines)
     assert pinned["pyspark-client"] == pinned["pyspark"]

@@ -16,7 +16,7 @@ class Options(Document):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Numbers and truth values may be text, as templates render them."""
+        """Make options of a dict, in which numbers and truth values may be text, as templates render them."""
         return super().from_dict({name: cls._value(name, value) for name, value in document.items()})
 
     @classmethod
@@ -135,7 +135,7 @@ class SyncOptions(Options):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Take back what :meth:`to_dict` gave."""
+        """The options that :meth:`to_dict` made a dict of."""
         seconds = document.get("quiet_period")
         period = None if seconds is None else timedelta(seconds=seconds)
         return super().from_dict({**document, "quiet_period": period})

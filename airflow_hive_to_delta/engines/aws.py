@@ -47,7 +47,7 @@ class AwsEngine(Engine):
     _connected: _Connected | None = field(default=None, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without open connections: Airflow copies operators, and their engines with them."""
+        """Leave out open connections: Airflow copies operators, and their engines with them."""
         return {**self.__dict__, "_connected": None}
 
     def call(self, operation: str, *, timeout: float | None = None, **arguments: Any) -> Any:

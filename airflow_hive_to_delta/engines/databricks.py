@@ -228,7 +228,7 @@ class Databricks(Engine):
         return f"{folder}/{SCRIPT_NAME}", f"{folder}/{package.name}"
 
     def _run_of(self, spec: JobSpec, script: str, package: str) -> dict[str, Any]:
-        """What ``runs/submit`` takes."""
+        """The body of a request to ``runs/submit``."""
         task: dict[str, Any] = {
             "task_key": spec.token,
             "spark_python_task": {"python_file": script, "parameters": _script_arguments(spec, package)},
@@ -287,7 +287,7 @@ def _parameters(run: Mapping[str, Any]) -> list[str]:
 
 
 def _ended_task(run: Mapping[str, Any]) -> int | None:
-    """The id of the run of the task of a run that has ended; None while it runs. Only a task's run has an output."""
+    """The id of the last task run of a run that has ended, which has the output; None while the run goes on."""
     if run.get("state", {}).get("life_cycle_state") not in _ENDED:
         return None
     attempts = sorted(run.get("tasks", ()), key=lambda task: task.get("attempt_number", 0))

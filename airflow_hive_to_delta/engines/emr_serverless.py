@@ -102,7 +102,7 @@ class EmrServerless(AwsEngine):
         refuse_secrets(self.conf, "Give the execution role access instead, or let the job read it from a secret store")
 
     def __repr__(self) -> str:
-        """Without the values of the settings. Airflow writes this into a serialized DAG."""
+        """Leave out the values of the settings. Airflow writes this into a serialized DAG."""
         settings = f", conf={describe_settings(self.conf)}" if self.conf else ""
         return (
             f"{type(self).__name__}(application_id={self.application_id!r}, "
@@ -277,5 +277,5 @@ class EmrServerless(AwsEngine):
 
 
 def _name_ending(token: str) -> str:
-    """By this ending of its name a job run is found again: lists of job runs have no token."""
+    """The end of a job run's name, by which the run is found again: lists of job runs have no token."""
     return f" [{token}]"

@@ -127,7 +127,7 @@ class GlueJob(AwsEngine):
                 raise ValueError(f"conf[{name!r}] has a space: Glue takes settings of Spark without any")
 
     def __repr__(self) -> str:
-        """Without the values of the settings. Airflow writes this into a serialized DAG."""
+        """Leave out the values of the settings. Airflow writes this into a serialized DAG."""
         settings = f", conf={describe_settings(self.conf)}" if self.conf else ""
         return (
             f"{type(self).__name__}(name={self.name!r}, role={self.role!r}, worker_type={self.worker_type!r}, "
@@ -238,7 +238,7 @@ class GlueJob(AwsEngine):
         return found
 
     def _describe_definition(self) -> dict[str, Any]:
-        """What cannot be said with a run."""
+        """The part of the job definition that a run cannot override."""
         return {
             "Description": _DESCRIPTION,
             "Role": self.role,
@@ -340,7 +340,7 @@ class GlueJob(AwsEngine):
 
 
 def _differs(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a job definition is not as it is wanted, in what cannot be said with a run."""
+    """Whether a job definition differs from the wanted one in a part that a run cannot override."""
 
     def compared(definition: Mapping[str, Any]) -> tuple[Any, ...]:
         return (

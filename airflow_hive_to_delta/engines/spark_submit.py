@@ -90,13 +90,13 @@ class SparkSubmit(Engine):
         self.schemes = KNOWN_SCHEMES if self.shared_disk else KNOWN_SCHEMES - {"file"}
 
     def __repr__(self) -> str:
-        """Without the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""
+        """Leave out the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""
         settings = f", conf={describe_settings(self.conf)}" if self.conf else ""
         disk = ", shared_disk=True" if self.shared_disk else ""
         return f"{type(self).__name__}(conn_id={self.conn_id!r}, deploy_mode={self.deploy_mode!r}{settings}{disk})"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Without the settings, which may be secret: what is asked about a job that was submitted needs none."""
+        """Leave out the settings, which may be secret: asking for the status of a job needs none."""
         path, arguments = super().serialize()
         return path, {name: value for name, value in arguments.items() if name != "conf"}
 
@@ -308,7 +308,7 @@ def _executor_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _hadoop_uri(uri: str) -> str:
-    """An address as Hadoop knows it wherever it knows S3."""
+    """An address with ``s3a://`` for ``s3://``, which Hadoop knows on every cluster with S3."""
     return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
 
 

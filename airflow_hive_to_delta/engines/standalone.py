@@ -43,7 +43,8 @@ class StandaloneMaster:
 
     @classmethod
     def of(cls, connection: SparkConnection) -> StandaloneMaster:
-        """
+        """The master that a connection names.
+
         :raises JobError: there are several masters.
         """
         hosts = connection.master.removeprefix("spark://").split(",")

@@ -46,7 +46,7 @@ class ResourceManager:
 
     @classmethod
     def of(cls, connection: SparkConnection) -> ResourceManager:
-        """The one that the connection names, or ``yarn-site.xml`` in ``HADOOP_CONF_DIR``.
+        """The ResourceManager that the connection names, or ``yarn-site.xml`` in ``HADOOP_CONF_DIR``.
 
         :raises JobError: neither says where it is.
         """

@@ -1,4 +1,4 @@
-"""Running a job on an engine: its log in the task's log, its end with the task's end."""
+"""Running jobs on an engine for a task, which shows their logs and ends them when it is killed."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class JobRunner:
         return ResumedJob(request, job.try_number, result)
 
     def go_on(self, deferral: Deferral) -> None:
-        """Say, before the first job, that the task was deferred in this try and begins anew."""
+        """Prepare to run the task from its beginning, after a deferral in this try. Call it before the first job."""
         self._deferral = deferral
 
     def _replay(self, request: JobRequest) -> dict[str, Any] | None:

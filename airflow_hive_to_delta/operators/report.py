@@ -191,7 +191,7 @@ def _with_note_if_unverified(known: TableOutcome) -> TableOutcome:
 
 
 def _without_last_step(known: TableOutcome, *, stopped: bool) -> TableOutcome:
-    """The outcome of a table without one of the last step: it failed, unless another table of its batch stopped it."""
+    """The outcome of a table for which the last step has none: it failed, unless another table stopped its batch."""
     if known.status in ("failed", "not_run"):
         return known
     if stopped:

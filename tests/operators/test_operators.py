@@ -239,8 +239,8 @@ RollbackTableOperator(
 """
     run = run_dag(dag_source(body.replace("ROOT", f"file://{tmp_path}")))
     assert run.tries == {"roll_back": 1}
-    (told,) = run.xcom("roll_back", "outcomes")
-    assert "jobs of Elsewhere cannot read their request from file://" in told["error"]
+    (outcome,) = run.xcom("roll_back", "outcomes")
+    assert "jobs of Elsewhere cannot read their request from file://" in outcome["error"]
 
 
 def test_an_engines_settings_are_not_in_a_serialized_dag_which_is_the_same_at_every_parse(airflow_home) -> None:
@@ -282,8 +282,8 @@ ListFilesOperator(
 """
     run = run_dag(dag_source(body))
     assert run.tries == {"list": 1}
-    (told,) = run.xcom("list", "outcomes")
-    assert "There is no bucket deleted-since: it was deleted, or its name is wrong. Restore it, or" in told["error"]
+    (outcome,) = run.xcom("list", "outcomes")
+    assert "There is no bucket deleted-since: it was deleted, or its name is wrong. Restore it, or" in outcome["error"]
 
 
 def test_every_argument_that_may_differ_between_runs_is_templated(airflow_home) -> None:
@@ -350,7 +350,7 @@ def test_a_long_list_is_a_manifest_on_object_storage(lake, run_dag, spark) -> No
 
 
 def test_100_000_files_travel_as_less_than_a_kilobyte(lake, run_dag, spark) -> None:
-    """From an S3 Inventory report, by a job on the engine."""
+    """The files are listed from an S3 Inventory report, by a job on the engine."""
     keys = "\n".join(f'"{lake.bucket}","t/part-{number:06}.parquet","100"' for number in range(100_000))
     lake.put("inventory/data.csv", keys.encode())
     manifest = {
@@ -545,9 +545,9 @@ def test_openlineage_is_told_what_was_read_and_made(lake, run_dag) -> None:
     (table,) = run.xcom("discover")
     result = run.xcom("tables.convert", label=f"{lake.database}.t")
 
-    told = lineage_of([(TableInfo.from_dict(table), ConversionResult.from_dict(result))])
+    lineage = lineage_of([(TableInfo.from_dict(table), ConversionResult.from_dict(result))])
 
-    (read,), (made,) = told.inputs, told.outputs
+    (read,), (made,) = lineage.inputs, lineage.outputs
     assert (read.namespace, read.name) == ("arn:aws:glue:us-east-1:123456789012", f"table/{lake.database}/t")
     assert (made.namespace, made.name) == (f"s3://{lake.bucket}", "t")
     assert [(f.name, f.type) for f in made.facets["schema"].fields] == [("n", "bigint"), ("day", "int")]
@@ -559,7 +559,7 @@ def test_openlineage_is_told_what_was_read_and_made(lake, run_dag) -> None:
     with DAG("lineage", schedule=None):
         task = ConvertTableOperator(task_id="convert", table=table, files=FILES)
     task._converted = [(TableInfo.from_dict(table), ConversionResult.from_dict(result))]
-    assert task.get_openlineage_facets_on_complete(None) == told
+    assert task.get_openlineage_facets_on_complete(None) == lineage
 
 
 def test_no_secret_reaches_a_log_an_xcom_a_manifest_or_a_report(lake, run_dag, monkeypatch, aws_endpoint) -> None:
@@ -596,8 +596,8 @@ class Broken(SharedSession):
         raise RuntimeError("The engine broke")
 """
     run = run_dag(group(lake, engine="Broken()", per_table="", imports=broken))
-    (told,) = run.xcom("report", "report")["tables"]
-    assert (told["status"], told["error"], told["retryable"]) == ("failed", "The engine broke", True)
+    (outcome,) = run.xcom("report", "report")["tables"]
+    assert (outcome["status"], outcome["error"], outcome["retryable"]) == ("failed", "The engine broke", True)
 
 
 def test_a_mistyped_staging_root_makes_no_bucket(lake, run_dag, s3) -> None:
@@ -611,8 +611,8 @@ ListFilesOperator.partial(
 """
     run = run_dag(dag_source(body))
     assert run.state == "failed"
-    (told,) = run.xcom("list", "outcomes", label="0")
-    assert told["status"] == "failed"
+    (outcome,) = run.xcom("list", "outcomes", label="0")
+    assert outcome["status"] == "failed"
     assert mistyped not in {found["Name"] for found in s3.list_buckets()["Buckets"]}
 
 

@@ -176,7 +176,7 @@ def test_what_is_kept_of_a_job_is_a_file_where_airflow_keeps_no_state(airflow_ho
 
 
 def test_what_a_job_that_was_found_again_has_left_of_a_table_is_of_this_try() -> None:
-    """An error too: the table was tried in this try."""
+    """An error counts as a result of this try, too."""
     tables = [TableInfo(name, f"s3://b/{name}") for name in ("good", "bad", "left")]
     good: dict[str, Any] = {"result": {"source_table": "good", "error": None, "notes": []}}
     bad = {"result": {"source_table": "bad", "error": "No such column", "retryable": False, "notes": []}}

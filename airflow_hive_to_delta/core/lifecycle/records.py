@@ -115,7 +115,7 @@ class Records:
         ]
 
     def keep_definition(self, target: Target, region: str | None, definition: Mapping[str, Any]) -> str:
-        """Keep a definition in Glue that is about to be replaced, beside those kept before. The name of the record."""
+        """Keep a definition in Glue that is about to be replaced, beside earlier ones. Returns its record's name."""
         numbers = [int(match[1]) for name in self._names("") if (match := _DEFINITION.fullmatch(name))]
         record = f"definition-{max(numbers, default=-1) + 1}.json"
         document = {"catalog": target.catalog, "database": target.schema, "name": target.table, "region": region}

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 #:   of which Delta has rewritten files that Hive then took away, so that its rows may be there already.
 #: - ``delta``: a file that Delta wrote.
 #: - ``lost``: a live file that Delta wrote, and that is gone from a folder of Hive, which deletes all that lies in it.
-#: - ``unlisted``, ``unseen``: a live file that Delta wrote and the listing has not, before it is told from a lost one.
+#: - ``unlisted``, ``unseen``: a live file of Delta that the listing has not, before it is known whether it is lost.
 #: - ``waiting``: what of these would change the Delta table, in a partition that Hive may be writing at this moment.
 _KIND = """
 CASE WHEN h_path IS NOT NULL AND l_path IS NOT NULL THEN

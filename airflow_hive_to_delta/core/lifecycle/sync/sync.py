@@ -177,7 +177,7 @@ def _sync_once(
     sync_options: SyncOptions,
     known: Collection[str],
 ) -> SyncResult | None:
-    """One try against one version of the table. None: another writer was faster."""
+    """Try to sync with one version of the table. Returns None when another writer was faster."""
     table, options, records = context.table, context.options, context.records
     app_id = make_app_id(snapshot)
     last = snapshot.transactions.get(app_id)
