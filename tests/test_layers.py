@@ -16,6 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import airflow_hive_to_delta
+from airflow_hive_to_delta import engines
+from airflow_hive_to_delta.engines import Engine
 from tests.support.imports import imported_by
 from tests.support.layers import LAYERS
 from tests.support.project import PROJECT
@@ -45,6 +47,8 @@ PUBLIC_NAMES = {
     *("GlueSource", "CatalogSource", "GlueTarget", "CatalogTarget", "FileListing", "Staging", "PerTable"),
     "SyncSettings",
 }
+#: What takes long to import. A DAG processor parses DAGs all the time.
+HEAVY = {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy", "delta"}
 #: Modules that pytest collects, which are for it alone to import.
 OF_TESTS = re.compile(r"(^|\.)(test_\w+|conftest)$")
 #: What Spark Connect does not have.
@@ -58,6 +62,12 @@ def package_of(module: str) -> str:
     """The part of the package that a module belongs to, such as ``operators`` or ``core/delta``."""
     parts = module.split(".")[1:]
     return "/".join(parts[:2] if parts[:1] == ["core"] else parts[:1])
+
+
+def modules_in(*folders: Path) -> list[str]:
+    """The modules in folders of the package and in their subfolders, without the scripts, which run a job."""
+    paths = {path for folder in folders for path in folder.rglob("*.py")} - {*(PACKAGE / "engines/scripts").iterdir()}
+    return sorted(".".join(path.relative_to(PROJECT).with_suffix("").parts) for path in paths)
 
 
 def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -114,9 +124,7 @@ def test_an_import_that_goes_upwards_is_found_in_a_subfolder(tmp_path: Path) -> 
 
 
 def test_importing_the_core_the_job_or_an_engine_imports_no_airflow() -> None:
-    paths = {*CORE, *(PACKAGE / "job").rglob("*.py"), *(PACKAGE / "engines").rglob("*.py")}
-    paths -= {*(PACKAGE / "engines" / "scripts").iterdir()}  # they run a job
-    modules = sorted(".".join(path.relative_to(PROJECT).with_suffix("").parts) for path in paths)
+    modules = modules_in(PACKAGE / "core", PACKAGE / "job", PACKAGE / "engines")
     assert len(modules) > 80
     imported = imported_by("\n".join(f"import {module}" for module in modules))
     assert "airflow" not in imported
@@ -126,7 +134,28 @@ def test_importing_the_core_the_job_or_an_engine_imports_no_airflow() -> None:
 def test_importing_the_package_loads_no_heavy_library() -> None:
     imported = imported_by("import airflow_hive_to_delta\nassert 'convert' in dir(airflow_hive_to_delta)")
     assert "airflow_hive_to_delta" in imported
-    assert not imported & {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy", "airflow", "delta"}
+    assert not imported & {*HEAVY, "airflow"}
+
+
+def test_importing_what_a_dag_is_made_of_loads_no_heavy_library(airflow_home: Path) -> None:
+    names = ("operators", "task_groups", "triggers", "links", "engines")
+    code = [f"import {name}" for name in modules_in(*(PACKAGE / name for name in names))]
+    code += ["import airflow_hive_to_delta.provider_info", "from airflow_hive_to_delta import hive_to_delta_task_group"]
+    imported = imported_by("\n".join(code))
+    assert "airflow" in imported, "the modules were imported indeed"
+    assert not imported & HEAVY
+
+
+def test_the_provider_info_imports_nothing() -> None:
+    assert "airflow" not in imported_by("import airflow_hive_to_delta.provider_info")
+
+
+def test_the_job_knows_no_engine() -> None:
+    found = [getattr(engines, name) for name in engines.__all__]
+    names = {engine.__name__ for engine in found if Engine in engine.__mro__[1:]}
+    assert {"LocalSpark", "GlueJob", "Databricks"} <= names
+    for path in (PACKAGE / "job").rglob("*.py"):
+        assert not [name for name in names if re.search(rf"\b{name}\b", path.read_text())], path
 
 
 @pytest.mark.parametrize(

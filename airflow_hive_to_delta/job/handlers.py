@@ -325,8 +325,8 @@ def _run(
 def _read_options(document: dict[str, Any]) -> ConversionOptions:
     """The options of a request. Where Python reaches no file, as with Unity Catalog, Spark is to read them.
 
-    There is no checkpoint then, for ``dbutils`` writes texts only where users share the compute. Databricks makes one
-    with a later commit.
+    There is no checkpoint then, for ``dbutils`` writes texts only where users share the compute. Delta makes one with
+    a later commit.
     """
     options = ConversionOptions.from_dict(document)
     return replace(options, stats="scan", checkpoint_over_files=sys.maxsize) if needs_dbutils() else options

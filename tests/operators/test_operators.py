@@ -6,7 +6,6 @@ import json
 import time
 import uuid
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
@@ -39,32 +38,11 @@ from airflow_hive_to_delta import (
 from airflow_hive_to_delta.job.file_lists import ListMaker
 from tests.support.airflow_runs import Run, SharedSession, dag_source
 from tests.support.crashes import Killed
-from tests.support.imports import imported_by
 from tests.support.migrations import group, orders_and_people
 from tests.support.oracle import assert_same, delta_at
 
 TABLE = {"name": "t", "location": "s3://b/t"}
 FILES = {"table": "t", "file_count": 0, "byte_count": 0, "files": []}
-HEAVY = {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy"}
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "import airflow_hive_to_delta.operators",
-        "import airflow_hive_to_delta.task_groups.migration",
-        "import airflow_hive_to_delta.provider_info",
-        "from airflow_hive_to_delta import LocalSpark, hive_to_delta_task_group",
-    ],
-)
-def test_importing_an_operator_is_cheap(module: str, airflow_home: Path) -> None:
-    imported = imported_by(module)
-    assert "airflow_hive_to_delta" in imported
-    assert not imported & HEAVY
-
-
-def test_the_provider_info_imports_nothing() -> None:
-    assert "airflow" not in imported_by("import airflow_hive_to_delta.provider_info")
 
 
 @pytest.mark.parametrize(
