@@ -31,7 +31,7 @@ from airflow_hive_to_delta.core.parquet.statistics import (
     timestamp_bound,
 )
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
-from airflow_hive_to_delta.core.schema.merge import Evidence
+from airflow_hive_to_delta.core.schema.evidence import Evidence
 from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_spark
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.versions import file_metadata

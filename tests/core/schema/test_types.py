@@ -17,7 +17,8 @@ from pyspark.sql import types as T
 
 from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.readers import failing
-from airflow_hive_to_delta.core.schema.merge import Evidence, build_table_schema
+from airflow_hive_to_delta.core.schema.evidence import Evidence
+from airflow_hive_to_delta.core.schema.merge import build_table_schema
 from airflow_hive_to_delta.core.schema.types import (
     CHAR_VARCHAR,
     GLUE_TO_DELTA_TYPE_MAP,

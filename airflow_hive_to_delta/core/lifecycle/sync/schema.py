@@ -15,7 +15,8 @@ from airflow_hive_to_delta.core.delta import actions as log_actions
 from airflow_hive_to_delta.core.delta.writable import protocol_with
 from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.lifecycle.preflight import resolve_schema
-from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema, needs_column_mapping
+from airflow_hive_to_delta.core.schema.evidence import Evidence
+from airflow_hive_to_delta.core.schema.merge import TableSchema, needs_column_mapping
 from airflow_hive_to_delta.core.schema.types import (
     PARTS,
     DeltaType,
