@@ -19,11 +19,13 @@ from airflow_hive_to_delta.core.catalogs.classify import StorageFormat, format_o
 from airflow_hive_to_delta.core.catalogs.nested_tables import mark_nested_tables
 from airflow_hive_to_delta.core.errors import MissingError, SchemaError
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.schema.types import (
-    CHAR_VARCHAR,
+from airflow_hive_to_delta.core.schema.translation import (
     build_delta_schema_from_json,
     build_delta_schema_from_spark,
     spark_type_of,
+)
+from airflow_hive_to_delta.core.schema.types import (
+    CHAR_VARCHAR,
 )
 from airflow_hive_to_delta.core.spark.errors import is_spark_error, spark_call, translate_spark_error
 from airflow_hive_to_delta.core.spark.sql import details, error_condition, sql_identifier

@@ -20,7 +20,9 @@ from airflow_hive_to_delta.core.errors import (
     TransientError,
 )
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.schema.types import hive_type_of
+from airflow_hive_to_delta.core.schema.translation import (
+    hive_type_of,
+)
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import details, error_condition, sql_identifier, sql_literal
 from airflow_hive_to_delta.core.storage import aws

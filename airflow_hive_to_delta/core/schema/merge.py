@@ -16,6 +16,10 @@ from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.readers import Trait, failing, reading
 from airflow_hive_to_delta.core.schema.evidence import Evidence
 from airflow_hive_to_delta.core.schema.partition_values import is_partition_type
+from airflow_hive_to_delta.core.schema.translation import (
+    respell,
+    spark_type_of,
+)
 from airflow_hive_to_delta.core.schema.types import (
     CHAR_VARCHAR,
     PARTS,
@@ -25,8 +29,6 @@ from airflow_hive_to_delta.core.schema.types import (
     field_of,
     is_primitive,
     nested_of,
-    respell,
-    spark_type_of,
     struct_of,
     walk_fields,
     widening_rank,

@@ -17,13 +17,15 @@ from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.lifecycle.preflight import resolve_schema
 from airflow_hive_to_delta.core.schema.evidence import Evidence
 from airflow_hive_to_delta.core.schema.merge import TableSchema, needs_column_mapping
+from airflow_hive_to_delta.core.schema.translation import (
+    spark_type_of,
+)
 from airflow_hive_to_delta.core.schema.types import (
     PARTS,
     DeltaType,
     check_names,
     dotted,
     nested_of,
-    spark_type_of,
     struct_of,
     walk_fields,
     wider_type,
