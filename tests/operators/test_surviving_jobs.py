@@ -17,8 +17,8 @@ from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.documents import begun_name, result_name
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import EarlierTries
-from airflow_hive_to_delta.operators import job_runner
 from airflow_hive_to_delta.operators.job_folder import JobFolder
+from airflow_hive_to_delta.operators.job_messages import describe_running_job
 from airflow_hive_to_delta.operators.submitted_job import SubmittedJob, SubmittedJobStore
 from airflow_hive_to_delta.operators.table_jobs import TableJobs
 from tests.support.airflow_runs import dag_source
@@ -209,10 +209,10 @@ def test_a_silent_job_of_several_tables_is_told_of_with_those_that_have_ended(ai
     folder.write_request(request)
     for name in (begun_name("a"), begun_name("b"), result_name("a")):
         (tmp_path / "job" / name).write_text("{}")
-    said = job_runner._describe_progress(request, folder, JobStatus("running"), 31.4)
+    said = describe_running_job(request, folder, JobStatus("running"), 31.4)
     assert said == "Vacuum a, b, c is running, for 31 s by now; 1 of 3 tables have ended"
     (tmp_path / "job" / "_progress.json").write_text('{"files_listed": 12000, "footers_read": 9000, "stages": "count"}')
-    said = job_runner._describe_progress(request, folder, JobStatus("running"), 31.4)
+    said = describe_running_job(request, folder, JobStatus("running"), 31.4)
     counted = "12,000 files listed, 9,000 footers read; count"
     assert said == f"Vacuum a, b, c is running, for 31 s by now; {counted}; 1 of 3 tables have ended"
     assert folder.read_result() is None
