@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.extras import needs_extra
-from airflow_hive_to_delta.engines.databricks_errors import explain_api_error, is_missing_run
-from airflow_hive_to_delta.engines.databricks_files import home_folder, put_unless_there
+from airflow_hive_to_delta.engines.databricks_api.errors import explain_api_error, is_missing_run
+from airflow_hive_to_delta.engines.databricks_api.files import home_folder, put_unless_there
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobState, JobStatus
 from airflow_hive_to_delta.engines.package import package_zip, read_script
 from airflow_hive_to_delta.engines.spark_settings import is_secret_name

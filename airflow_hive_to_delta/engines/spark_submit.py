@@ -18,18 +18,18 @@ from typing import Any, Literal
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.properties import property_lines
 from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
+from airflow_hive_to_delta.engines.clusters.spark_connection import SparkConnection, read_connection
+from airflow_hive_to_delta.engines.clusters.standalone import StandaloneMaster
+from airflow_hive_to_delta.engines.clusters.yarn import ResourceManager
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
 from airflow_hive_to_delta.engines.job_process import JobProcess, describe_end, merge_environment
 from airflow_hive_to_delta.engines.package import main_script, package_zip
-from airflow_hive_to_delta.engines.spark_connection import SparkConnection, read_connection
 from airflow_hive_to_delta.engines.spark_settings import (
     check_settings,
     describe_settings,
     job_variables,
     refuse_secrets,
 )
-from airflow_hive_to_delta.engines.standalone import StandaloneMaster
-from airflow_hive_to_delta.engines.yarn import ResourceManager
 
 _DEPLOY_MODES = ("client", "cluster")
 _APPLICATION = re.compile(rb"\bapplication_\d+_\d+\b")
@@ -288,7 +288,7 @@ class SparkSubmit(Engine):
 def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> JobProcess:
     """Start ``spark-submit`` in a process session of its own, which ends with this process."""
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", "airflow_hive_to_delta.engines.ends_with_input", *command],
+        [sys.executable, "-m", "airflow_hive_to_delta.engines.clusters.ends_with_input", *command],
         # Kept open and never written to: it closes when this process ends, and the command ends then.
         stdin=subprocess.PIPE,
         # What the Python program writes, on either stream.

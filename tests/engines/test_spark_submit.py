@@ -386,7 +386,7 @@ def test_yarn_is_found_by_the_site_of_the_cluster(yarn, spark_conn, airflow_home
 
 
 def test_a_driver_ends_with_the_process_that_started_it() -> None:
-    program = [sys.executable, "-m", "airflow_hive_to_delta.engines.ends_with_input"]
+    program = [sys.executable, "-m", "airflow_hive_to_delta.engines.clusters.ends_with_input"]
     with subprocess.Popen([*program, "sleep", "600"], stdin=subprocess.PIPE, start_new_session=True) as process:
         while len(processes := processes_of(process.pid)) < 2:
             pass

@@ -1,6 +1,6 @@
 """Runs a command that ends, with all that it has started, when the input of this process closes.
 
-    python -m airflow_hive_to_delta.engines.ends_with_input COMMAND ARGUMENT…
+    python -m airflow_hive_to_delta.engines.clusters.ends_with_input COMMAND ARGUMENT…
 
 The process that starts it holds the other end of the input: however that process ends, the command ends with it. It is
 to be started in a process session of its own. Its exit code is the command's.

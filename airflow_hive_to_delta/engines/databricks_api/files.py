@@ -6,7 +6,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_hive_to_delta.engines.databricks_errors import api_error_code
+from airflow_hive_to_delta.engines.databricks_api.errors import api_error_code
 
 if TYPE_CHECKING:
     from airflow.providers.databricks.hooks.databricks import DatabricksHook
