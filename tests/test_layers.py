@@ -112,7 +112,7 @@ def test_an_import_that_goes_upwards_is_found_in_a_subfolder(tmp_path: Path) -> 
     planted.write_text(planted.read_text() + "\n\ndef f():\n    from airflow_hive_to_delta.operators import tables\n")
     (copy / "core" / "delta" / "upwards.py").write_text("from airflow_hive_to_delta.core.catalogs import discovery\n")
     (copy / "core" / "schema" / "beside.py").write_text("from airflow_hive_to_delta.core.spark.sql import details\n")
-    (copy / "core" / "schema" / "plain.py").write_text("import airflow_hive_to_delta.operators.tables\n")
+    (copy / "core" / "schema" / "plain.py").write_text("import airflow_hive_to_delta.operators.tables.batches\n")
     (copy / "core" / "schema" / "relative.py").write_text("from ...operators import tables\n")
     assert [found.partition(":")[0].rpartition(".")[2] for found in sorted(imports_upwards(copy))] == [
         *("upwards", "errors", "changes", "models", "beside", "plain", "relative"),

@@ -16,9 +16,9 @@ from airflow_hive_to_delta.operators.arguments import (
     read_optional,
     read_whole_number,
 )
-from airflow_hive_to_delta.operators.result_store import Result
-from airflow_hive_to_delta.operators.table_files import FileLists, StepResults, TableFiles, outcomes_by_table
 from airflow_hive_to_delta.operators.table_operator import TableOperator
+from airflow_hive_to_delta.operators.tables.result_store import Result
+from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults, TableFiles, outcomes_by_table
 from airflow_hive_to_delta.report.formatting import format_count
 from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, TableOutcome
 

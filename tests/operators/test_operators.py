@@ -515,7 +515,7 @@ def test_a_converted_table_is_an_asset_and_its_job_has_a_link(lake, run_dag) -> 
 def test_openlineage_is_told_what_was_read_and_made(lake, run_dag) -> None:
     from airflow_hive_to_delta.core.models import TableInfo
     from airflow_hive_to_delta.core.results import ConversionResult
-    from airflow_hive_to_delta.operators.lineage import lineage_of
+    from airflow_hive_to_delta.operators.tables.lineage import lineage_of
 
     lake.put("t/day=1/000000_0", {"n": [1, 2]})
     lake.glue_table({"n": "bigint"}, {"day": "int"}, [(["1"], lake.location("t/day=1"))], name="t")
@@ -611,7 +611,7 @@ def test_two_groups_of_one_dag_keep_apart(lake, run_dag) -> None:
 
 
 def test_a_label_fits_into_airflows_database(airflow_home) -> None:
-    from airflow_hive_to_delta.operators.tables import batch_label
+    from airflow_hive_to_delta.operators.tables.batches import batch_label
 
     long = {"name": "n" * 255, "database": "d" * 255, "location": "s3://b/t"}
     assert len(batch_label(long)) == 250

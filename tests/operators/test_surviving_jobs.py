@@ -17,10 +17,10 @@ from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.documents import begun_name, result_name
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import EarlierTries
-from airflow_hive_to_delta.operators.job_folder import JobFolder
-from airflow_hive_to_delta.operators.job_messages import describe_running_job
-from airflow_hive_to_delta.operators.submitted_job import SubmittedJob, SubmittedJobStore
-from airflow_hive_to_delta.operators.table_jobs import TableJobs
+from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder
+from airflow_hive_to_delta.operators.jobs.job_messages import describe_running_job
+from airflow_hive_to_delta.operators.jobs.submitted_job import SubmittedJob, SubmittedJobStore
+from airflow_hive_to_delta.operators.jobs.table_jobs import TableJobs
 from tests.support.airflow_runs import dag_source
 from tests.support.detached import Detached, make_platform
 

@@ -6,7 +6,7 @@ from airflow_hive_to_delta.engines import JobRequest, JobStatus
 from airflow_hive_to_delta.engines.watch import describe_failure
 from airflow_hive_to_delta.job.actions import ACTIONS
 from airflow_hive_to_delta.job.progress import describe_progress
-from airflow_hive_to_delta.operators.job_folder import JobFolder
+from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder
 
 
 def describe_missing_result(status: JobStatus, documents: JobFolder) -> str:

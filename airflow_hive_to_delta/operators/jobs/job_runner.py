@@ -19,13 +19,13 @@ from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, descri
 from airflow_hive_to_delta.job.table_results import job_folder_name
 from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.identity import job_environment
-from airflow_hive_to_delta.operators.job_folder import JobFolder, job_folder
-from airflow_hive_to_delta.operators.job_logs import JobLogs
-from airflow_hive_to_delta.operators.job_messages import describe_missing_result, describe_running_job
-from airflow_hive_to_delta.operators.outcomes import has_tries_left
-from airflow_hive_to_delta.operators.resumed_jobs import Deferral, ResumedJob, is_for_same_tables
+from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder, job_folder
+from airflow_hive_to_delta.operators.jobs.job_logs import JobLogs
+from airflow_hive_to_delta.operators.jobs.job_messages import describe_missing_result, describe_running_job
+from airflow_hive_to_delta.operators.jobs.resumed_jobs import Deferral, ResumedJob, is_for_same_tables
+from airflow_hive_to_delta.operators.jobs.submitted_job import SubmittedJob, SubmittedJobStore, generation, job_token
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
-from airflow_hive_to_delta.operators.submitted_job import SubmittedJob, SubmittedJobStore, generation, job_token
+from airflow_hive_to_delta.operators.tables.outcomes import has_tries_left
 from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 
 if TYPE_CHECKING:
