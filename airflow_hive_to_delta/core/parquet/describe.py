@@ -82,7 +82,7 @@ class DescribedFiles:
 
     @classmethod
     def none(cls, spark: SparkSession) -> DescribedFiles:
-        """What there is to say of no files."""
+        """The description of a table without files."""
         return cls(lambda: local_frame(spark, [], DESCRIBED_SCHEMA), 0, 0, 0, None, {}, scanned=False, rows=[])
 
     @cached_property
