@@ -1,4 +1,4 @@
-"""The same table by four ways, in one run: CONVERT TO DELTA, delta-rs, footers only, and this package.
+"""Converts one table in four ways, in one run: CONVERT TO DELTA, delta-rs, footers only, and this package.
 
     python benchmarks/convert.py [--files 10000] [--partitions 500] [--keep FOLDER]
 

@@ -108,14 +108,14 @@ def run_once(endpoint: str, s3: Any, glue: Any) -> int:
 
 def plan(s3: Any) -> None:
     planned = statuses_of(run_dag(s3, "plan_migration", "plan"))
-    say(f"  {told(planned)}")
+    say(f"  {format_counts(planned)}")
     if planned != {"convertible": 5, "refused": 1}:
         raise DemoError(f"The plan is {planned}, expected 5 convertible and 1 refused")
 
 
 def migrate(s3: Any) -> dict[str, Any]:
     report = run_dag(s3, DAG, "report")
-    say(f"  {told(statuses_of(report))}")
+    say(f"  {format_counts(statuses_of(report))}")
     if statuses_of(report) != EXPECTED:
         raise DemoError(f"The tables ended as {statuses_of(report)}, expected {EXPECTED}")
     for table in report["tables"]:
@@ -128,7 +128,7 @@ def migrate(s3: Any) -> dict[str, Any]:
 
 
 def sync(s3: Any, glue: Any) -> int:
-    """The rows that Hive has got since."""
+    """Sync the rows that Hive has got since."""
     say("\nA Hive job writes a new day of sales.orders")
     hive_writes(s3, glue)
     report = run_dag(s3, "sync_until_cut_over", "report", page="sync", conf={"quiet_minutes": 0})
@@ -178,7 +178,7 @@ def statuses_of(report: dict[str, Any]) -> dict[str, int]:
     return dict(Counter(table["status"] for table in report["tables"]))
 
 
-def told(statuses: dict[str, int]) -> str:
+def format_counts(statuses: dict[str, int]) -> str:
     return ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
 
 
@@ -410,7 +410,7 @@ def only_demo() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """8080, which people know, or another one."""
+    """A free port: 8080, which people know, or another one."""
     for port in (8080, 0):
         with socket.socket() as tried:
             try:

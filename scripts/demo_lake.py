@@ -132,7 +132,7 @@ def _items() -> HiveTable:
 
 
 def _notes() -> HiveTable:
-    """Text, so it must be refused."""
+    """A table of text files, which has to be refused."""
     return HiveTable("sales", "notes", columns={"line": "string"}, storage=TEXT)
 
 

@@ -178,7 +178,7 @@ def string_literals(path: Path, *, docstrings: bool) -> list[str]:
 
 
 def test_no_message_cites_a_rule() -> None:
-    """A user has the message, and not the page of rules."""
+    """A user who reads a message does not have the page of rules."""
     messages = [text for path in SOURCES for text in string_literals(path, docstrings=False)]
     assert [text for text in messages if cited_rules(text)] == []
 

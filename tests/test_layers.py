@@ -16,6 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import airflow_hive_to_delta
+from airflow_hive_to_delta import engines
+from airflow_hive_to_delta.engines import Engine
 from tests.support.imports import imported_by
 from tests.support.layers import LAYERS
 from tests.support.project import PROJECT
@@ -45,6 +47,8 @@ PUBLIC_NAMES = {
     *("GlueSource", "CatalogSource", "GlueTarget", "CatalogTarget", "FileListing", "Staging", "PerTable"),
     "SyncSettings",
 }
+#: What takes long to import. A DAG processor parses DAGs all the time.
+HEAVY = {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy", "delta"}
 #: Modules that pytest collects, which are for it alone to import.
 OF_TESTS = re.compile(r"(^|\.)(test_\w+|conftest)$")
 #: What Spark Connect does not have.
@@ -60,6 +64,12 @@ def package_of(module: str) -> str:
     """The part of the package that a module belongs to, such as ``operators`` or ``core/delta``."""
     parts = module.split(".")[1:]
     return "/".join(parts[:2] if parts[:1] == ["core"] else parts[:1])
+
+
+def modules_in(*folders: Path) -> list[str]:
+    """The modules in folders of the package and in their subfolders, without the scripts, which run a job."""
+    paths = {path for folder in folders for path in folder.rglob("*.py")} - {*(PACKAGE / "engines/scripts").iterdir()}
+    return sorted(".".join(path.relative_to(PROJECT).with_suffix("").parts) for path in paths)
 
 
 def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -85,8 +95,7 @@ def imports_upwards(package: Path) -> list[str]:
                 found.append(f"{module}:{line} has a relative import of {imported}")
             elif imported.partition(".")[0] == package.name:
                 other = package_of(imported if imported in modules else imported.rpartition(".")[0])
-                bottom = own in LAYERS[-1] and other in LAYERS[-1]
-                if other != own and not bottom and depth[own] >= depth[other]:
+                if other != own and depth[own] >= depth[other]:
                     found.append(f"{module}:{line} imports {imported}")
     return found
 
@@ -98,14 +107,17 @@ def test_packages_depend_downwards_only() -> None:
 def test_an_import_that_goes_upwards_is_found_in_a_subfolder(tmp_path: Path) -> None:
     copy = tmp_path / PACKAGE.name
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for module in ("errors", "models"):  # the lowest ones, under TYPE_CHECKING too
+        lowest = copy / "core" / f"{module}.py"
+        lowest.write_text(lowest.read_text() + "\nif TYPE_CHECKING:\n    import airflow_hive_to_delta.core.results\n")
     planted = copy / "core" / "lifecycle" / "sync" / "changes.py"
     planted.write_text(planted.read_text() + "\n\ndef f():\n    from airflow_hive_to_delta.operators import tables\n")
     (copy / "core" / "delta" / "upwards.py").write_text("from airflow_hive_to_delta.core.catalogs import discovery\n")
     (copy / "core" / "schema" / "beside.py").write_text("from airflow_hive_to_delta.core.spark.sql import details\n")
-    (copy / "core" / "schema" / "plain.py").write_text("import airflow_hive_to_delta.operators.tables\n")
+    (copy / "core" / "schema" / "plain.py").write_text("import airflow_hive_to_delta.operators.tables.batches\n")
     (copy / "core" / "schema" / "relative.py").write_text("from ...operators import tables\n")
     assert [found.partition(":")[0].rpartition(".")[2] for found in sorted(imports_upwards(copy))] == [
-        *("upwards", "changes", "beside", "plain", "relative"),
+        *("upwards", "errors", "changes", "models", "beside", "plain", "relative"),
     ]
     (copy / "elsewhere").mkdir()
     (copy / "elsewhere" / "module.py").write_text("from airflow_hive_to_delta.core import errors\n")
@@ -114,8 +126,7 @@ def test_an_import_that_goes_upwards_is_found_in_a_subfolder(tmp_path: Path) -> 
 
 
 def test_importing_the_core_the_job_or_an_engine_imports_no_airflow() -> None:
-    folders = (*CORE, *(PACKAGE / "job").rglob("*.py"), *(PACKAGE / "engines").rglob("*.py"))
-    modules = [".".join(path.relative_to(PROJECT).with_suffix("").parts) for path in folders]
+    modules = modules_in(PACKAGE / "core", PACKAGE / "job", PACKAGE / "engines")
     assert len(modules) > 80
     imported = imported_by("\n".join(f"import {module}" for module in modules))
     assert "airflow" not in imported
@@ -125,7 +136,28 @@ def test_importing_the_core_the_job_or_an_engine_imports_no_airflow() -> None:
 def test_importing_the_package_loads_no_heavy_library() -> None:
     imported = imported_by("import airflow_hive_to_delta\nassert 'convert' in dir(airflow_hive_to_delta)")
     assert "airflow_hive_to_delta" in imported
-    assert not imported & {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy", "airflow", "delta"}
+    assert not imported & {*HEAVY, "airflow"}
+
+
+def test_importing_what_a_dag_is_made_of_loads_no_heavy_library(airflow_home: Path) -> None:
+    names = ("operators", "task_groups", "triggers", "links", "engines")
+    code = [f"import {name}" for name in modules_in(*(PACKAGE / name for name in names))]
+    code += ["import airflow_hive_to_delta.provider_info", "from airflow_hive_to_delta import hive_to_delta_task_group"]
+    imported = imported_by("\n".join(code))
+    assert "airflow" in imported, "the modules were imported indeed"
+    assert not imported & HEAVY
+
+
+def test_the_provider_info_imports_nothing() -> None:
+    assert "airflow" not in imported_by("import airflow_hive_to_delta.provider_info")
+
+
+def test_the_job_knows_no_engine() -> None:
+    found = [getattr(engines, name) for name in engines.__all__]
+    names = {engine.__name__ for engine in found if Engine in engine.__mro__[1:]}
+    assert {"LocalSpark", "GlueJob", "Databricks"} <= names
+    for path in (PACKAGE / "job").rglob("*.py"):
+        assert not [name for name in names if re.search(rf"\b{name}\b", path.read_text())], path
 
 
 @pytest.mark.parametrize(
@@ -181,7 +213,7 @@ def test_the_base_asks_for_no_spark_and_dev_for_what_the_tests_use() -> None:
 
 
 def test_every_version_of_pyspark_is_that_of_the_embedded_engine() -> None:
-    """Files of pyspark-client lie over those of pyspark."""
+    """pyspark-client overwrites files of pyspark, so that both need one version."""
     lines = (PROJECT / "constraints.txt").read_text().splitlines()
     pinned = dict(line.split("==") for line in lines)
     assert pinned["pyspark-client"] == pinned["pyspark"]

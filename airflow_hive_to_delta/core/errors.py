@@ -7,10 +7,7 @@ table for good; ``TransientError`` may pass at the next try, so an orchestrator 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from airflow_hive_to_delta.core.results import VerifyResult
+from typing import Any
 
 
 class HiveToDeltaError(Exception):
@@ -58,17 +55,6 @@ class MissingDependencyError(PermanentError):
 
 class StaleFileListError(PermanentError):
     """A list of files is too old, or the files are no longer what was listed. Listing them again helps."""
-
-
-class VerificationError(PermanentError):
-    """A Delta table is not its original. ``result`` has the numbers, and this error as its own."""
-
-    def __init__(self, message: str, result: VerifyResult) -> None:
-        super().__init__(message)
-        result.success = False
-        for name, value in describe_error(self).to_fields().items():
-            setattr(result, name, value)
-        self.result = result
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,23 @@ This module must not import pyarrow or PySpark, because operators import it when
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
-
-if TYPE_CHECKING:
-    from airflow_hive_to_delta.core.options import ConversionOptions
+from typing import Any, Literal, Protocol, Self
 
 #: The schema of a list of files as a DataFrame. ``modification_time`` is in milliseconds since the epoch, or null when
 #: the listing does not know it. ``partition_values`` are as the metastore has them, or null when they are in the path.
 FILES_SCHEMA = "path string, size bigint, modification_time bigint, partition_values map<string,string>"
 
 ALREADY_DELTA = "The table you are trying to convert is already a delta table"
+
+
+class AllowedTables(Protocol):
+    """The options that say which tables may be converted although something of them is lost or doubtful."""
+
+    @property
+    def allow_bucketed(self) -> bool: ...
+
+    @property
+    def allow_nested_tables(self) -> bool: ...
 
 
 class Document:
@@ -94,8 +101,11 @@ class TableInfo(Document):
         needed = {name: value for name, value in self.properties.items() if name in NEEDED_PROPERTIES}
         return replace(self, properties=needed)
 
-    def why_refused(self, options: ConversionOptions) -> str | None:
-        """Why this table is not converted with these options; None when it can be."""
+    def why_refused(self, options: AllowedTables) -> str | None:
+        """Return why this table is not converted with these options, or None when it can be.
+
+        :param options: such as :class:`ConversionOptions`.
+        """
         if self.refusal:
             return self.refusal
         if self.bucket_columns and not options.allow_bucketed:

@@ -16,7 +16,7 @@ class Options(Document):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Numbers and truth values may be text, as templates render them."""
+        """Make options of a dict, in which numbers and truth values may be text, as templates render them."""
         return super().from_dict({name: cls._value(name, value) for name, value in document.items()})
 
     @classmethod
@@ -79,7 +79,7 @@ class ConversionOptions(Options):
     allow_nested_tables: bool = False
     #: Accept losing the bucketing of a bucketed table.
     allow_bucketed: bool = False
-    #: Places that tables and partitions may lie under; empty: anywhere (rule 52).
+    #: Locations that tables and partitions may lie under; empty: anywhere (rule 52).
     allowed_roots: list[str] = field(default_factory=list)
     #: Where a table with a target is registered: through Spark SQL, or in AWS Glue.
     register_in: Literal["sql", "glue"] = "sql"
@@ -135,7 +135,7 @@ class SyncOptions(Options):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Take back what :meth:`to_dict` gave."""
+        """The options that :meth:`to_dict` made a dict of."""
         seconds = document.get("quiet_period")
         period = None if seconds is None else timedelta(seconds=seconds)
         return super().from_dict({**document, "quiet_period": period})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from airflow_hive_to_delta.core.errors import PermanentError, describe_error
 from airflow_hive_to_delta.core.models import Document
 
 
@@ -126,20 +127,20 @@ class TablePlan(_Outcome):
     def __str__(self) -> str:
         if self.error:
             return f"{self.source_table}: {self.status}: {self.error}"
-        words = [f"{self.source_table}: {self.status}"]
+        parts = [f"{self.source_table}: {self.status}"]
         if self.status == "convertible":
-            words += [f"{self.file_count} files", f"{self.byte_count} bytes"]
+            parts += [f"{self.file_count} files", f"{self.byte_count} bytes"]
         else:  # a Delta table, whose bytes nobody counts, and its files only if it was converted here
-            words += [f"version {self.version}", *([f"{self.file_count} files"] if self.file_count else [])]
+            parts += [f"version {self.version}", *([f"{self.file_count} files"] if self.file_count else [])]
         if self.partition_count:
             outside = f" ({self.external_partition_count} outside)" if self.external_partition_count else ""
-            words.append(f"{self.partition_count} partitions{outside}")
+            parts.append(f"{self.partition_count} partitions{outside}")
         if self.features:
-            words.append(f"needs {' and '.join(self.features)}")
+            parts.append(f"needs {' and '.join(self.features)}")
         if self.unreadable_by:
             kinds = len(self.unreadable_by)
-            words.append(f"not readable by {kinds} kind{'' if kinds == 1 else 's'} of readers")
-        return ", ".join(words)
+            parts.append(f"not readable by {kinds} kind{'' if kinds == 1 else 's'} of readers")
+        return ", ".join(parts)
 
 
 VerifyLevel = Literal["counts", "full"]
@@ -177,6 +178,20 @@ class VerifyResult(_Outcome):
         rows = "" if self.row_count is None else f", {self.row_count} rows"
         files = f"{self.file_count} files, {self.byte_count} bytes{rows}"
         return f"{self.source_table}: {found} by {self.level} at version {self.version}, {files}"
+
+
+class VerificationError(PermanentError):
+    """A Delta table differs from its original.
+
+    :param result: the result of the verification. It is marked as failed, with this error as its reason.
+    """
+
+    def __init__(self, message: str, result: VerifyResult) -> None:
+        super().__init__(message)
+        result.success = False
+        for name, value in describe_error(self).to_fields().items():
+            setattr(result, name, value)
+        self.result = result
 
 
 #: ``unchanged``: Hive has nothing new. ``already_synced``: this run, or a later one, was committed before.
@@ -244,12 +259,12 @@ class RollbackResult(_Outcome):
     def __str__(self) -> str:
         if not self.success:
             return f"{self.source_table}: {self.status}: {self.error}"
-        words = [f"{self.source_table}: {self.status}"]
-        words += [f"the log is at {self.log_moved_to}"] if self.log_moved_to else []
-        words += [f"dropped {' and '.join(self.dropped)}"] if self.dropped else []
-        words += [f"restored {' and '.join(self.restored)}"] if self.restored else []
-        words += [f"lost the versions {', '.join(map(str, self.lost_versions))}"] if self.lost_versions else []
-        return ", ".join(words)
+        parts = [f"{self.source_table}: {self.status}"]
+        parts += [f"the log is at {self.log_moved_to}"] if self.log_moved_to else []
+        parts += [f"dropped {' and '.join(self.dropped)}"] if self.dropped else []
+        parts += [f"restored {' and '.join(self.restored)}"] if self.restored else []
+        parts += [f"lost the versions {', '.join(map(str, self.lost_versions))}"] if self.lost_versions else []
+        return ", ".join(parts)
 
 
 CutOverStatus = Literal["cut_over", "already_cut_over", "failed"]

@@ -163,7 +163,7 @@ class Progress:
             self._bar = tqdm(total=total, unit="table", file=sys.stderr)
 
     def done(self, result: object) -> None:
-        """One table has ended, with its result or an exception."""
+        """Count a table that has ended, with its result or an exception."""
         self._done += 1
         if not self._shown:
             return

@@ -21,6 +21,8 @@ _PAUSES = (1.0, 2.0, 4.0)
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 30.0
 
 Answer = TypeVar("Answer")
+#: The consoles of the other partitions of AWS, by how the names of their regions begin.
+_CONSOLES = {"cn-": "amazonaws.cn", "us-gov-": "amazonaws-us-gov.com"}
 
 
 @dataclass
@@ -45,7 +47,7 @@ class AwsEngine(Engine):
     _connected: _Connected | None = field(default=None, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without open connections: Airflow copies operators, and their engines with them."""
+        """Leave out open connections: Airflow copies operators, and their engines with them."""
         return {**self.__dict__, "_connected": None}
 
     def call(self, operation: str, *, timeout: float | None = None, **arguments: Any) -> Any:
@@ -203,7 +205,3 @@ def console_host(region: str) -> str:
     """The host of the console of AWS, in the partition of the region."""
     domain = next((domain for start, domain in _CONSOLES.items() if region.startswith(start)), "aws.amazon.com")
     return f"console.{domain}"
-
-
-#: The consoles of the other partitions of AWS, by how the names of their regions begin.
-_CONSOLES = {"cn-": "amazonaws.cn", "us-gov-": "amazonaws-us-gov.com"}

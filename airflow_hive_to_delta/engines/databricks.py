@@ -10,52 +10,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.extras import needs_extra
-from airflow_hive_to_delta.engines.databricks_files import home_folder, put_unless_there
+from airflow_hive_to_delta.engines.databricks_api.errors import explain_api_error, is_missing_run
+from airflow_hive_to_delta.engines.databricks_api.files import home_folder, put_unless_there
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobState, JobStatus
-from airflow_hive_to_delta.engines.package import package_zip
+from airflow_hive_to_delta.engines.package import package_zip, read_script
 from airflow_hive_to_delta.engines.spark_settings import is_secret_name
 
 if TYPE_CHECKING:
     from airflow.providers.databricks.hooks.databricks import DatabricksHook
 
-#: The script that a run begins with, and its name. Jobs that are defined on Databricks name it, so it does not change:
+#: The name of the script that a run begins with. Jobs that are defined on Databricks name it, so it does not change:
 #: what takes other arguments is called v2.
 SCRIPT_NAME = "run_job_v1.py"
-SCRIPT = '''\
-"""Runs a job of airflow-hive-to-delta: run_job_v1.py ZIP REQUEST --results RESULTS."""
-
-import os
-import pathlib
-import sys
-import tempfile
-
-package, *arguments = sys.argv[1:]
-
-# The JVM cannot read files of the workspace or of a volume, so the zip is copied to the driver's disk. It stays there:
-# on a cluster that goes on, executors may ask for it later.
-folder = pathlib.Path(tempfile.gettempdir(), "airflow-hive-to-delta")
-folder.mkdir(exist_ok=True)
-copy = folder / os.path.basename(package)
-if not copy.exists():
-    half = copy.with_name(f"{copy.name}.{os.getpid()}")
-    half.write_bytes(pathlib.Path(package).read_bytes())
-    half.replace(copy)
-sys.path.insert(0, str(copy))
-
-from pyspark.sql import SparkSession
-
-spark = SparkSession.builder.getOrCreate()
-if type(spark).__module__.startswith("pyspark.sql.connect") or int(spark.version.partition(".")[0]) >= 4:
-    spark.addArtifacts(str(copy), pyfile=True)
-else:
-    spark.sparkContext.addPyFile(str(copy))
-
-from airflow_hive_to_delta.job.run import main
-
-# Databricks takes any exit, even with 0, for a failure.
-if code := main(arguments):
-    sys.exit(code)
-'''
 
 #: How far back a run is looked for whose submission got no answer, and how many runs a page of the list has.
 _FIND_SECONDS = 7 * 24 * 3600
@@ -167,7 +133,7 @@ class Databricks(Engine):
         try:
             script, package = self._put_files(hook)
         except DatabricksApiError as error:
-            raise _explain(
+            raise explain_api_error(
                 error, f"The package could not be uploaded to {self.package_folder or 'Databricks'}"
             ) from error
         try:
@@ -175,11 +141,10 @@ class Databricks(Engine):
             if self.job_id is None:
                 run = hook.submit_run(self._run_of(spec, script, package))
             else:
-                parameters = [package, *spec.arguments]
-                asked = {"job_id": self.job_id, "idempotency_token": spec.token, "python_params": parameters}
-                run = hook.run_now(asked)
+                asked = {"job_id": self.job_id, "idempotency_token": spec.token}
+                run = hook.run_now({**asked, "python_params": _script_arguments(spec, package)})
         except DatabricksApiError as error:
-            raise _explain(error, f"{spec.name} was not started on Databricks") from error
+            raise explain_api_error(error, f"{spec.name} was not started on Databricks") from error
         page = None
         with suppress(Exception):  # the run counts more than its page
             page = self._hook().get_run_page_url(run)
@@ -203,10 +168,10 @@ class Databricks(Engine):
         try:
             run = hook.get_run(int(ref.id))
         except DatabricksApiError as error:
-            if _is_missing(error):
+            if is_missing_run(error):
                 return JobStatus("not_found")
-            told = _explain(error, f"Databricks does not say how far run {ref.id} is")
-            raise JobError(str(told), retryable=True) from error
+            explained = explain_api_error(error, f"Databricks does not say how far run {ref.id} is")
+            raise JobError(str(explained), retryable=True) from error
         output: dict[str, Any] = {}
         if (task := _ended_task(run)) is not None:
             with suppress(Exception):  # that the run has ended counts more than what it said
@@ -234,11 +199,11 @@ class Databricks(Engine):
         try:
             self._hook(timeout=within).cancel_run(int(ref.id))
         except DatabricksApiError as error:
-            if not _is_missing(error):
-                raise _explain(error, f"Databricks does not end run {ref.id}") from error
+            if not is_missing_run(error):
+                raise explain_api_error(error, f"Databricks does not end run {ref.id}") from error
 
     def _hook(self, *, attempts: int = 1, timeout: float = 30.0) -> DatabricksHook:
-        """A hook that tries so many times. A poll is tried once: the caller counts those that fail."""
+        """Make a hook that tries each request so many times: a poll once, because the caller counts those that fail."""
         with needs_extra("databricks", "The engine Databricks"):
             from airflow.providers.databricks.hooks.databricks import DatabricksHook
             from tenacity import stop_after_attempt, wait_exponential
@@ -259,14 +224,14 @@ class Databricks(Engine):
         folder = self.package_folder or home_folder(hook)
         package = package_zip()
         put_unless_there(hook, f"{folder}/{package.name}", package.content)
-        put_unless_there(hook, f"{folder}/{SCRIPT_NAME}", SCRIPT.encode())
+        put_unless_there(hook, f"{folder}/{SCRIPT_NAME}", read_script(SCRIPT_NAME))
         return f"{folder}/{SCRIPT_NAME}", f"{folder}/{package.name}"
 
     def _run_of(self, spec: JobSpec, script: str, package: str) -> dict[str, Any]:
-        """What ``runs/submit`` takes."""
+        """The body of a request to ``runs/submit``."""
         task: dict[str, Any] = {
             "task_key": spec.token,
-            "spark_python_task": {"python_file": script, "parameters": [package, *spec.arguments]},
+            "spark_python_task": {"python_file": script, "parameters": _script_arguments(spec, package)},
         }
         run: dict[str, Any] = {
             **self.run_settings,
@@ -306,6 +271,11 @@ class Databricks(Engine):
             asked["page_token"] = page
 
 
+def _script_arguments(spec: JobSpec, package: str) -> list[str]:
+    # The session is that of the cluster: if the job stopped it, its other users would lose it.
+    return [package, *spec.arguments, "--keep-session"]
+
+
 def _parameters(run: Mapping[str, Any]) -> list[str]:
     """The arguments of a run's script."""
     overriding: list[str] = run.get("overriding_parameters", {}).get("python_params", [])
@@ -317,7 +287,7 @@ def _parameters(run: Mapping[str, Any]) -> list[str]:
 
 
 def _ended_task(run: Mapping[str, Any]) -> int | None:
-    """The id of the run of the task of a run that has ended; None while it runs. Only a task's run has an output."""
+    """The id of the last task run of a run that has ended, which has the output; None while the run goes on."""
     if run.get("state", {}).get("life_cycle_state") not in _ENDED:
         return None
     attempts = sorted(run.get("tasks", ()), key=lambda task: task.get("attempt_number", 0))
@@ -325,7 +295,7 @@ def _ended_task(run: Mapping[str, Any]) -> int | None:
 
 
 def _status_of(run: Mapping[str, Any], output: Mapping[str, Any]) -> JobStatus:
-    """What Databricks says of a run, in the words of an engine."""
+    """The status of a run, from what the API says of it and of its output."""
     state = run.get("state", {})
     life = state.get("life_cycle_state", "")
     if life not in _ENDED:
@@ -344,38 +314,6 @@ def _status_of(run: Mapping[str, Any], output: Mapping[str, Any]) -> JobStatus:
     if life == "SKIPPED" or result == "MAXIMUM_CONCURRENT_RUNS_REACHED":
         error += ". Let the job have more concurrent runs, or queue them (its setting queue)"
     return JobStatus(how, error, retryable=details.get("code") not in _PERMANENT_CODES, log=log)
-
-
-def _is_missing(error: Any) -> bool:
-    """Whether an answer of the API says that there is no such run."""
-    text = str(error)
-    return "RESOURCE_DOES_NOT_EXIST" in text or (error.http_status_code in (400, 404) and "does not exist" in text)
-
-
-def _explain(error: Any, what: str) -> JobError:
-    """The error of an engine for an answer of the API, with advice."""
-    status, text = error.http_status_code, str(error)
-    if status == 401 or "Invalid access token" in text or "token is expired" in text.lower():
-        return JobError(
-            f"{what}: {text}. The token of the connection is wrong or has expired: renew it in the connection, or let "
-            "the connection have a service principal with OAuth, whose tokens are renewed by themselves",
-            retryable=True,
-        )
-    if status == 403:
-        return JobError(
-            f"{what}: {text}. Grant the identity of the connection what it lacks: CAN ATTACH TO or CAN RESTART on the "
-            "cluster, CAN MANAGE RUN on the job, the right to create clusters, write access to the package folder",
-            retryable=False,
-        )
-    advice = {
-        "INVALID_PARAMETER_VALUE": "Correct the arguments of the engine Databricks(…), which the message names",
-        "RESOURCE_DOES_NOT_EXIST": "Correct the id in Databricks(…), or the package folder",
-    }
-    for code, words in advice.items():
-        if code in text:
-            return JobError(f"{what}: {text}. {words}", retryable=False)
-    permanent = status is not None and 400 <= status < 500 and status not in (408, 409, 429)
-    return JobError(f"{what}: {text}", retryable=not permanent)
 
 
 def _refuse_secrets(name: str, settings: Any) -> None:

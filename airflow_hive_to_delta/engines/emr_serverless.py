@@ -102,7 +102,7 @@ class EmrServerless(AwsEngine):
         refuse_secrets(self.conf, "Give the execution role access instead, or let the job read it from a secret store")
 
     def __repr__(self) -> str:
-        """Without the values of the settings. Airflow writes this into a serialized DAG."""
+        """Leave out the values of the settings. Airflow writes this into a serialized DAG."""
         settings = f", conf={describe_settings(self.conf)}" if self.conf else ""
         return (
             f"{type(self).__name__}(application_id={self.application_id!r}, "
@@ -150,7 +150,7 @@ class EmrServerless(AwsEngine):
             )
         run = answer["jobRun"]
         state = _STATES.get(run["state"], "running")
-        return JobStatus(state, self._why(ref, state, run), cursor=cursor)
+        return JobStatus(state, self._describe_end(ref, state, run), cursor=cursor)
 
     def cancel(self, ref: JobRef, within: float) -> None:
         from botocore.exceptions import ClientError
@@ -241,7 +241,7 @@ class EmrServerless(AwsEngine):
         """Where EMR writes the logs of a run."""
         return f"{(self.log_uri or '').rstrip('/')}/applications/{self.application_id}/jobs/{run}"
 
-    def _why(self, ref: JobRef, state: JobState, run: Mapping[str, Any]) -> str | None:
+    def _describe_end(self, ref: JobRef, state: JobState, run: Mapping[str, Any]) -> str | None:
         if state not in ("failed", "cancelled"):
             return None
         details = str(run.get("stateDetails") or "").strip().rstrip(".")
@@ -277,5 +277,5 @@ class EmrServerless(AwsEngine):
 
 
 def _name_ending(token: str) -> str:
-    """By this ending of its name a job run is found again: lists of job runs have no token."""
+    """The end of a job run's name, by which the run is found again: lists of job runs have no token."""
     return f" [{token}]"

@@ -118,6 +118,8 @@ class Engine(Protocol):
     #: Whether jobs import this package from a zip, which is uploaded to the staging root for them, with a script that
     #: runs it: the package is not installed where they run.
     ships_package: bool = False
+    #: The file name, in ``engines/scripts``, of the script that is uploaded with the zip.
+    main_script: str = "run_job.py"
     #: The schemes of addresses at which jobs can read their request and write their results.
     schemes: Collection[str] = frozenset({"s3", "s3a"})
 

@@ -47,6 +47,19 @@ _MAX_MINUTES = 10080
 _FIND_WITHIN = timedelta(days=7)
 #: How often the definition is changed while others change it.
 _UPDATES = 5
+_TRANSIENT = {
+    "ConcurrentRunsExceededException",
+    "ResourceNumberLimitExceededException",
+    "EntityNotFoundException",
+    "OperationTimeoutException",
+}
+#: By these Glue says that the definition was created or changed in between.
+_LOST_RACES = {
+    "AlreadyExistsException",
+    "IdempotentParameterMismatchException",
+    "ConcurrentModificationException",
+    "EntityNotFoundException",
+}
 
 
 @dataclass(repr=False)
@@ -78,6 +91,7 @@ class GlueJob(AwsEngine):
     """
 
     service = "glue"
+    main_script = "run_glue_job.py"
 
     name: str
     role: str
@@ -113,7 +127,7 @@ class GlueJob(AwsEngine):
                 raise ValueError(f"conf[{name!r}] has a space: Glue takes settings of Spark without any")
 
     def __repr__(self) -> str:
-        """Without the values of the settings. Airflow writes this into a serialized DAG."""
+        """Leave out the values of the settings. Airflow writes this into a serialized DAG."""
         settings = f", conf={describe_settings(self.conf)}" if self.conf else ""
         return (
             f"{type(self).__name__}(name={self.name!r}, role={self.role!r}, worker_type={self.worker_type!r}, "
@@ -164,7 +178,7 @@ class GlueJob(AwsEngine):
                 "not_found", f"Glue knows no run {ref.id} of the job {self.name!r}: the job was deleted", cursor=cursor
             )
         state = _STATES.get(run["JobRunState"], "running")
-        return JobStatus(state, self._why(ref, run), cursor=cursor)
+        return JobStatus(state, self._describe_end(ref, run), cursor=cursor)
 
     def cancel(self, ref: JobRef, within: float) -> None:
         # Two calls at most, each with a time to connect and a time to answer.
@@ -224,7 +238,7 @@ class GlueJob(AwsEngine):
         return found
 
     def _describe_definition(self) -> dict[str, Any]:
-        """What cannot be said with a run."""
+        """The part of the job definition that a run cannot override."""
         return {
             "Description": _DESCRIPTION,
             "Role": self.role,
@@ -288,7 +302,7 @@ class GlueJob(AwsEngine):
         path = f"gluestudio/home?region={self.region}#/job/{quote(self.name, safe='')}/run/{run}"
         return JobRef(run, results_uri, console(self.region, path))
 
-    def _why(self, ref: JobRef, run: Mapping[str, Any]) -> str | None:
+    def _describe_end(self, ref: JobRef, run: Mapping[str, Any]) -> str | None:
         ends = {
             "FAILED": "failed",
             "ERROR": "could not be run by Glue",
@@ -325,23 +339,8 @@ class GlueJob(AwsEngine):
         }
 
 
-_TRANSIENT = {
-    "ConcurrentRunsExceededException",
-    "ResourceNumberLimitExceededException",
-    "EntityNotFoundException",
-    "OperationTimeoutException",
-}
-#: By these Glue says that the definition was created or changed in between.
-_LOST_RACES = {
-    "AlreadyExistsException",
-    "IdempotentParameterMismatchException",
-    "ConcurrentModificationException",
-    "EntityNotFoundException",
-}
-
-
 def _differs(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a job definition is not as it is wanted, in what cannot be said with a run."""
+    """Whether a job definition differs from the wanted one in a part that a run cannot override."""
 
     def compared(definition: Mapping[str, Any]) -> tuple[Any, ...]:
         return (

@@ -29,7 +29,7 @@ class FetchError(Exception):
 
 
 def fetch_jars(folder: Path, *, archive_classes: bool = True) -> int:
-    """Fill a folder with the jars of the embedded Spark, in the place of those of other versions.
+    """Fill a folder with the jars of the embedded Spark, and remove those of other versions from it.
 
     Sessions take them from there when the environment variable ``HIVE_TO_DELTA_JARS`` names the folder. Safe to call
     again while sessions use the folder, unless its jars are of other versions.

@@ -130,7 +130,7 @@ class JobProcess:
 
     def _show_warning(self, line: str) -> None:
         self.last_of_spark.append(line)
-        if _WARNING.search(line[:80]) and not any(words in line for words in _HARMLESS):
+        if _WARNING.search(line[:80]) and not any(text in line for text in _HARMLESS):
             self.lines.append(line)
 
 
@@ -180,6 +180,6 @@ def describe_end(code: int, what: str, advice: str) -> str:
 
 
 def merge_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a job inherits, with what is given in place of it. An empty value takes a variable out."""
+    """The environment of this process with the given variables in it. A variable with an empty value is left out."""
     taken_out = {name for name, value in environment.items() if not value}
     return {name: value for name, value in {**os.environ, **environment}.items() if name not in taken_out}

@@ -50,7 +50,7 @@ class LocalSpark(ProcessEngine):
         self.conf = check_settings(self.conf)
 
     def __repr__(self) -> str:
-        """Without the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""
+        """Leave out the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""
         settings = f", conf={describe_settings(self.conf)}" if self.conf else ""
         return f"{type(self).__name__}(memory={self.memory!r}, cores={self.cores!r}{settings})"
 

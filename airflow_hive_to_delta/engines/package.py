@@ -14,15 +14,8 @@ from importlib.resources.abc import Traversable
 _PACKAGE = "airflow_hive_to_delta"
 #: The parts that a job needs. They import nothing of the others.
 _PARTS = ("core", "job")
-#: A platform that runs the script inside a program of its own takes any exit, even with 0, for a failure.
-_MAIN = b"""\
-import sys
-
-from airflow_hive_to_delta.job.run import main
-
-if code := main():
-    sys.exit(code)
-"""
+#: The folder of the scripts that platforms are given to run.
+_SCRIPTS = "engines/scripts"
 #: The oldest that a zip can hold: the content alone is to make a difference.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -36,9 +29,19 @@ class PackageFile:
     content: bytes = field(repr=False)
 
 
-def main_script() -> PackageFile:
-    """The script that runs a job of the zip, with the arguments of the job. It imports the package when it runs."""
-    return PackageFile(f"run_job-{hashlib.blake2b(_MAIN, digest_size=16).hexdigest()}.py", _MAIN)
+def main_script(name: str = "run_job.py") -> PackageFile:
+    """The script that runs a job of the zip. It imports the package when it runs.
+
+    :param name: the file name of the script in ``engines/scripts``.
+    """
+    content = read_script(name)
+    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    return PackageFile(f"{name.removesuffix('.py')}-{digest}.py", content)
+
+
+def read_script(name: str) -> bytes:
+    """The content of a script in ``engines/scripts``."""
+    return (files(_PACKAGE) / _SCRIPTS / name).read_bytes()
 
 
 @cache

@@ -18,18 +18,18 @@ from typing import Any, Literal
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.properties import property_lines
 from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
+from airflow_hive_to_delta.engines.clusters.spark_connection import SparkConnection, read_connection
+from airflow_hive_to_delta.engines.clusters.standalone import StandaloneMaster
+from airflow_hive_to_delta.engines.clusters.yarn import ResourceManager
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
 from airflow_hive_to_delta.engines.job_process import JobProcess, describe_end, merge_environment
 from airflow_hive_to_delta.engines.package import main_script, package_zip
-from airflow_hive_to_delta.engines.spark_connection import SparkConnection, read_connection
 from airflow_hive_to_delta.engines.spark_settings import (
     check_settings,
     describe_settings,
     job_variables,
     refuse_secrets,
 )
-from airflow_hive_to_delta.engines.standalone import StandaloneMaster
-from airflow_hive_to_delta.engines.yarn import ResourceManager
 
 _DEPLOY_MODES = ("client", "cluster")
 _APPLICATION = re.compile(rb"\bapplication_\d+_\d+\b")
@@ -90,13 +90,13 @@ class SparkSubmit(Engine):
         self.schemes = KNOWN_SCHEMES if self.shared_disk else KNOWN_SCHEMES - {"file"}
 
     def __repr__(self) -> str:
-        """Without the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""
+        """Leave out the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""
         settings = f", conf={describe_settings(self.conf)}" if self.conf else ""
         disk = ", shared_disk=True" if self.shared_disk else ""
         return f"{type(self).__name__}(conn_id={self.conn_id!r}, deploy_mode={self.deploy_mode!r}{settings}{disk})"
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Without the settings, which may be secret: what is asked about a job that was submitted needs none."""
+        """Leave out the settings, which may be secret: asking for the status of a job needs none."""
         path, arguments = super().serialize()
         return path, {name: value for name, value in arguments.items() if name != "conf"}
 
@@ -288,7 +288,7 @@ class SparkSubmit(Engine):
 def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> JobProcess:
     """Start ``spark-submit`` in a process session of its own, which ends with this process."""
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", "airflow_hive_to_delta.engines.ends_with_input", *command],
+        [sys.executable, "-m", "airflow_hive_to_delta.engines.clusters.ends_with_input", *command],
         # Kept open and never written to: it closes when this process ends, and the command ends then.
         stdin=subprocess.PIPE,
         # What the Python program writes, on either stream.
@@ -308,7 +308,7 @@ def _executor_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _hadoop_uri(uri: str) -> str:
-    """An address as Hadoop knows it wherever it knows S3."""
+    """An address with ``s3a://`` for ``s3://``, which Hadoop knows on every cluster with S3."""
     return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
 
 

@@ -12,7 +12,7 @@ from airflow_hive_to_delta.engines.engine import Engine, JobStatus
 #: The longest that cancelling a job may take: Airflow kills a task 5 s after it has asked it to end.
 CANCEL_SECONDS = 4.0
 #: After so many seconds without a line of the job's log there is one that says how far the job is.
-SILENT_SECONDS = 30.0
+PROGRESS_SECONDS = 30.0
 
 
 class JobWatch:
@@ -20,7 +20,7 @@ class JobWatch:
 
     :param engine: where the job runs.
     :param log: the logger to write to.
-    :param describe: the line for a silent job, made of its status and the seconds since the watch began.
+    :param describe: the line that says how far the job is, made of its status and the seconds since the watch began.
     :param cursor: where the job's log goes on.
     """
 
@@ -31,24 +31,27 @@ class JobWatch:
         self._log = log
         self._describe = describe
         self.cursor = cursor
-        self._began = self._spoke = time.monotonic()
+        self._began = self._last_line = time.monotonic()
         self._misses = 0
 
-    def see(self, status: JobStatus) -> bool:
-        """Take note of a status. Returns whether the job has ended: a platform may be late to know it."""
+    def record(self, status: JobStatus) -> bool:
+        """Write the new lines of the job's log, and return whether the job has ended.
+
+        A job that the platform does not know has not: the platform may be late to know it, for some polls.
+        """
         self.cursor = status.cursor
         for line in status.log:
             self._log.info("%s", redact_credentials(line))
         self._misses = self._misses + 1 if status.state == "not_found" else 0
         return status.has_ended and not 0 < self._misses <= self._engine.poll_errors
 
-    def break_silence(self, status: JobStatus) -> None:
-        """Say how far the job is, if its log has said nothing for long."""
+    def log_progress(self, status: JobStatus) -> None:
+        """Write a line that says how far the job is, if its own log has had none for long."""
         now = time.monotonic()
         if status.log:
-            self._spoke = now
-        elif now - self._spoke >= SILENT_SECONDS:
-            self._spoke = now
+            self._last_line = now
+        elif now - self._last_line >= PROGRESS_SECONDS:
+            self._last_line = now
             self._log.info("%s", self._describe(status, now - self._began))
 
 

@@ -40,25 +40,29 @@ class TableStatus:
     colour_of: str | None = None
     #: Whether the table is a Delta table then.
     is_delta: bool = False
+    #: Whether the table's files were counted, so that a zero is one and not an unknown number.
+    has_file_count: bool = False
+    #: Whether the table's rows should be known.
+    has_row_count: bool = False
 
 
 #: Every status that a table can end in, in the order of reports. ``skipped``: left out by choice. ``not_run``: an
 #: earlier step of the run kept the table from starting. ``converted_earlier``: a plan found the log of an earlier run.
 STATUSES: dict[str, TableStatus] = {
-    "converted": TableStatus("Converted", is_delta=True),
-    "already_delta": TableStatus("Already Delta", is_delta=True),
-    "registered": TableStatus("Registered", is_delta=True),
+    "converted": TableStatus("Converted", is_delta=True, has_file_count=True, has_row_count=True),
+    "already_delta": TableStatus("Already Delta", is_delta=True, has_row_count=True),
+    "registered": TableStatus("Registered", is_delta=True, has_row_count=True),
     "refused": TableStatus("Refused"),
     "failed": TableStatus("Failed"),
     "skipped": TableStatus("Skipped"),
     "not_run": TableStatus("Not run"),
-    "convertible": TableStatus("Convertible"),
+    "convertible": TableStatus("Convertible", has_file_count=True),
     "converted_earlier": TableStatus("Converted earlier", colour_of="already_delta", is_delta=True),
-    "synced": TableStatus("Synced", colour_of="converted", is_delta=True),
-    "unchanged": TableStatus("Unchanged", colour_of="already_delta", is_delta=True),
+    "synced": TableStatus("Synced", colour_of="converted", is_delta=True, has_file_count=True),
+    "unchanged": TableStatus("Unchanged", colour_of="already_delta", is_delta=True, has_file_count=True),
     "already_synced": TableStatus("Already synced", colour_of="registered", is_delta=True),
-    "verified": TableStatus("Verified", colour_of="converted", is_delta=True),
-    "vacuumed": TableStatus("Vacuumed", colour_of="converted", is_delta=True),
+    "verified": TableStatus("Verified", colour_of="converted", is_delta=True, has_file_count=True, has_row_count=True),
+    "vacuumed": TableStatus("Vacuumed", colour_of="converted", is_delta=True, has_file_count=True),
     "cut_over": TableStatus("Cut over", colour_of="converted", is_delta=True),
     "already_cut_over": TableStatus("Already cut over", colour_of="already_delta", is_delta=True),
     "rolled_back": TableStatus("Rolled back", colour_of="converted"),
@@ -90,6 +94,15 @@ class Action:
     labels: GoalLabels | None = None
     #: Whether the handler takes ``table_results``, where it keeps the result of each table as it ends.
     keeps_table_results: bool = False
+    #: Whether it registers tables in a catalog, which has to outlive the job.
+    registers_tables: bool = False
+    #: Whether it only says what another action would do.
+    is_forecast: bool = False
+    #: Whether a report adds up the files and the bytes of the tables, and what it says beside the files.
+    counts_files: bool = True
+    files_note: str = ""
+    #: Whether a report adds up the rows of the tables.
+    counts_rows: bool = False
 
     def load_handler(self) -> Handler:
         """Import the function that does the action, and Spark with it."""
@@ -108,6 +121,9 @@ ACTIONS: dict[ActionName, Action] = {
         goals=DELTA_STATUSES,
         labels=GoalLabels("ready in Delta", "In Delta", "ready to read"),
         keeps_table_results=True,
+        registers_tables=True,
+        files_note="none copied",
+        counts_rows=True,
     ),
     "cut_over": Action(
         f"{_HANDLERS}:cut_over_tables",
@@ -115,6 +131,7 @@ ACTIONS: dict[ActionName, Action] = {
         goals=frozenset({"cut_over", "already_cut_over"}),
         labels=GoalLabels("cut over to Delta", "Cut over", "under the old name"),
         keeps_table_results=True,
+        counts_files=False,
     ),
     "discover": Action(f"{_HANDLERS}:discover_tables"),
     "list": Action(f"{_HANDLERS}:list_files"),
@@ -123,6 +140,8 @@ ACTIONS: dict[ActionName, Action] = {
         TablePlan,
         goals=frozenset({"convertible"}),
         labels=GoalLabels("convertible", "Convertible", "without a copy"),
+        is_forecast=True,
+        files_note="none copied",
     ),
     "rollback": Action(
         f"{_HANDLERS}:roll_back_tables",
@@ -130,6 +149,7 @@ ACTIONS: dict[ActionName, Action] = {
         goals=frozenset({"rolled_back", "not_delta"}),
         labels=GoalLabels("back in Hive", "In Hive", "as before"),
         keeps_table_results=True,
+        counts_files=False,
     ),
     "sync": Action(
         f"{_HANDLERS}:sync_tables",
@@ -152,5 +172,6 @@ ACTIONS: dict[ActionName, Action] = {
         goals=frozenset({"verified"}),
         labels=GoalLabels("equal to the original", "Verified", "equal to the original"),
         keeps_table_results=True,
+        counts_rows=True,
     ),
 }

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow_hive_to_delta.core.catalogs.definitions import current_definition
 from airflow_hive_to_delta.core.catalogs.discovery import UCDiscovery
-from airflow_hive_to_delta.core.errors import PermanentError, VerificationError
+from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.lifecycle.convert import TableConverter, make_failed_conversion
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
 from airflow_hive_to_delta.core.lifecycle.plan import plan_conversions
@@ -49,6 +49,7 @@ from airflow_hive_to_delta.core.results import (
     SyncResult,
     TableResult,
     VacuumResult,
+    VerificationError,
     VerifyLevel,
     VerifyResult,
 )
@@ -324,8 +325,8 @@ def _run(
 def _read_options(document: dict[str, Any]) -> ConversionOptions:
     """The options of a request. Where Python reaches no file, as with Unity Catalog, Spark is to read them.
 
-    There is no checkpoint then, for ``dbutils`` writes texts only where users share the compute. Databricks makes one
-    with a later commit.
+    There is no checkpoint then, for ``dbutils`` writes texts only where users share the compute. Delta makes one with
+    a later commit.
     """
     options = ConversionOptions.from_dict(document)
     return replace(options, stats="scan", checkpoint_over_files=sys.maxsize) if needs_dbutils() else options

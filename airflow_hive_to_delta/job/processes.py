@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +24,21 @@ def kill_session(leader: int) -> None:
                 os.kill(process, signal.SIGKILL)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
+
+
+def end_when_input_closes() -> None:
+    """Kill this process, with its whole session, when its standard input closes. Return at once.
+
+    The process that started this one holds the other end of the input, so that however it ends, this one ends, too.
+    """
+    threading.Thread(target=_wait_for_end_of_input, name="end-when-input-closes", daemon=True).start()
+
+
+def _wait_for_end_of_input() -> None:
+    while os.read(0, 4096):  # not through sys.stdin, whose lock Python wants when it shuts down
+        pass
+    kill_session(os.getpid())
+    os.killpg(0, signal.SIGKILL)  # of a process that did not begin a session
 
 
 def _members(session: int) -> set[int]:

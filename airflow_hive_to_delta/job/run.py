@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,6 @@ from airflow_hive_to_delta.core.errors import HiveToDeltaError, MissingError, Pe
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.progress import read_counts
 from airflow_hive_to_delta.core.spark.session import cluster_session, local_session
-from airflow_hive_to_delta.core.storage.databricks import is_databricks
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from airflow_hive_to_delta.job.actions import ACTIONS
 from airflow_hive_to_delta.job.documents import (
@@ -40,7 +38,7 @@ from airflow_hive_to_delta.job.documents import (
     read_document,
     replace_document,
 )
-from airflow_hive_to_delta.job.processes import kill_session
+from airflow_hive_to_delta.job.processes import end_when_input_closes
 from airflow_hive_to_delta.job.progress import describe_progress, print_progress
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import TableResults, has_lost_jvm, jvm_exit_code
@@ -53,6 +51,14 @@ _PROGRESS_SECONDS = 10.0
 _CONNECT_RETRIES = 5
 #: What a session is called that is there before the request is read.
 _NAME = "airflow-hive-to-delta"
+#: A request that does not fit is as wrong the next time.
+_REQUEST_ERRORS = (TypeError, ValueError, LookupError)
+#: Of a driver that this process has not started, so that its exit code is not known here.
+_LOST_DRIVER = (
+    "The JVM of Spark's driver ended in the middle of the job: it was killed, by the kernel or the container when "
+    "memory runs out or by a person, or it failed, and its log says why. If it was out of memory, give it more by the "
+    "setting spark.driver.memory."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,10 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--variables", type=_parse_variables, default={}, help="more of the environment, as NAME=VALUE,NAME=VALUE"
     )
-    chosen = parser.parse_args(_own_arguments(sys.argv[1:] if arguments is None else arguments))
+    parser.add_argument(
+        "--keep-session", action="store_true", help="leave the session running at the end: others use it, too"
+    )
+    chosen = parser.parse_args(arguments)
     os.environ.update(chosen.variables)
     if chosen.ends_with_input:
-        threading.Thread(target=_end_with_input, name="end-with-input", daemon=True).start()
+        end_when_input_closes()
     embedded = json.loads(chosen.session.read_text()) if chosen.session else None
     spark = None
     try:
@@ -101,10 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results=results,
         spark_output=chosen.spark_output,
         package=chosen.package,
+        keep_session=chosen.keep_session,
     )
     if results is None:
         print(json.dumps(result))
-    if spark is not None:
+    if spark is not None and not chosen.keep_session:
         _stop(spark)
     return 1 if "error" in result else 0
 
@@ -117,6 +127,7 @@ def run(
     results: Location | None = None,
     spark_output: int | None = None,
     package: Path | None = None,
+    keep_session: bool = False,
 ) -> dict[str, Any]:
     """Do what the request says, and return its result, which has ``error`` when the job failed as a whole.
 
@@ -125,6 +136,7 @@ def run(
     :param results: the folder for results; None: none are kept.
     :param spark_output: an open file descriptor for what Spark says.
     :param package: a zip of this package, for the Python workers of a Spark Connect server.
+    :param keep_session: leave a session running that was made or found here. One that is given is never stopped.
     :raises HiveToDeltaError: the result cannot be kept.
     """
     session = spark
@@ -145,18 +157,9 @@ def run(
         if results is not None:
             put_document(results.child(DONE), result, session)
     finally:
-        if spark is None and session is not None:
+        if spark is None and session is not None and not keep_session:
             _stop(session)
     return result
-
-
-def _own_arguments(arguments: Sequence[str]) -> Sequence[str]:
-    """The arguments without those of AWS Glue, which gives a script names with values only, its own among them."""
-    if "--request" not in arguments:
-        return arguments
-    named = dict(pairwise(arguments))
-    own = [named["--request"], "--results", named["--results"]]
-    return [*own, "--variables", named["--variables"]] if "--variables" in named else own
 
 
 def _parse_variables(text: str) -> dict[str, str]:
@@ -165,9 +168,9 @@ def _parse_variables(text: str) -> dict[str, str]:
 
 def _do(request: JobRequest, session: SparkSession, results: Location | None, *, is_embedded: bool) -> dict[str, Any]:
     print_progress(f"{request.name} began, on Spark {session.version}")
-    if is_embedded and request.action == "convert":
-        _check_registration(session, **request.arguments)
     action = ACTIONS[request.action]
+    if is_embedded and action.registers_tables:
+        _check_registration(session, **request.arguments)
     kept = {"table_results": TableResults(session, results)} if action.keeps_table_results else {}
     with _reporting_progress(session, results):
         return action.load_handler()(session, **request.arguments, **kept)
@@ -191,8 +194,6 @@ def _parse(text: str, what: str) -> Location:
 
 
 def _stop(session: SparkSession) -> None:
-    if is_databricks():  # where the session is that of the cluster, and its other users would lose it
-        return
     with suppress(Exception):  # of a JVM that is gone there is nothing to stop
         session.stop()
 
@@ -230,14 +231,6 @@ def _explain_lost_jvm(result: dict[str, Any], spark: SparkSession | None) -> dic
     return result
 
 
-#: Of a driver that spark-submit has started: nobody here sees its exit code.
-_LOST_DRIVER = (
-    "The JVM of Spark's driver ended in the middle of the job: it was killed, by the kernel or the container when "
-    "memory runs out or by a person, or it failed, and its log says why. If it was out of memory, give it more by the "
-    "setting spark.driver.memory."
-)
-
-
 def _describe_jvm_end(spark: SparkSession | None) -> str | None:
     """How the JVM of the session ended; None while it runs, or where this process has nothing to do with it."""
     code = jvm_exit_code(spark, 1)
@@ -251,12 +244,8 @@ def _describe_jvm_end(spark: SparkSession | None) -> str | None:
     how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
     return (
         f"Spark's JVM {how} in the middle of the job: its own log says why. If it was out of memory, give it more by "
-        "LocalSpark(memory=…)."
+        "the engine's argument memory."
     )
-
-
-#: A request that does not fit is as wrong the next time.
-_REQUEST_ERRORS = (TypeError, ValueError, LookupError)
 
 
 def _check_registration(
@@ -273,8 +262,8 @@ def _check_registration(
         raise PermanentError(
             f"The target is a schema of the embedded Spark's own catalog ({', '.join(filter(None, target_schemas))}), "
             "which is kept in memory and ends with the job. Register in Glue by ConversionOptions(register_in='glue'), "
-            "give the embedded Spark a metastore or another catalog by LocalSpark(conf=…) or spark-defaults.conf, or "
-            "leave the target out"
+            "give the embedded Spark a metastore or another catalog by the engine's argument conf or "
+            "spark-defaults.conf, or leave the target out"
         )
 
 
@@ -330,10 +319,3 @@ def _reporting_progress(spark: SparkSession, results: Location | None) -> Iterat
     finally:
         ended.set()
         reporter.join()
-
-
-def _end_with_input() -> None:
-    while os.read(0, 4096):  # not through sys.stdin, whose lock Python wants when it shuts down
-        pass
-    kill_session(os.getpid())  # LocalSpark begins a session with it
-    os.killpg(0, signal.SIGKILL)  # where it was started in another way

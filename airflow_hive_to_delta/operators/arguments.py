@@ -124,12 +124,12 @@ def read_names(name: str, given: Any) -> list[str]:
     return list(value)
 
 
-def read_one_of(*words: str) -> Reader:
-    """A reader that takes one of these words."""
+def read_one_of(*choices: str) -> Reader:
+    """A reader that takes one of these texts."""
 
     def read(name: str, given: Any) -> str:
-        if given not in words:
-            raise ValueError(f"{name} is {given!r}, expected one of {', '.join(words)}")
+        if given not in choices:
+            raise ValueError(f"{name} is {given!r}, expected one of {', '.join(choices)}")
         return str(given)
 
     return read

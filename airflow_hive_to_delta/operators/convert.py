@@ -9,11 +9,11 @@ from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import ConversionResult
 from airflow_hive_to_delta.job.actions import ReportedAction
-from airflow_hive_to_delta.operators.assets import DEFAULT_ALIAS, emit_asset, with_alias_outlet
-from airflow_hive_to_delta.operators.result_store import Result
-from airflow_hive_to_delta.operators.table_files import FileLists, StepResults
 from airflow_hive_to_delta.operators.table_operator import TableOperator
-from airflow_hive_to_delta.operators.table_selection import TargetSchema, schema_for
+from airflow_hive_to_delta.operators.tables.assets import DEFAULT_ALIAS, emit_asset, with_alias_outlet
+from airflow_hive_to_delta.operators.tables.result_store import Result
+from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults
+from airflow_hive_to_delta.operators.tables.table_selection import TargetSchema, schema_for
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
@@ -112,6 +112,6 @@ class ConvertTableOperator(TableOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002
         """The Hive tables read and the Delta tables made, with their columns and counts, for OpenLineage."""
         with needs_extra("openlineage", "The lineage of a conversion"):
-            from airflow_hive_to_delta.operators.lineage import lineage_of
+            from airflow_hive_to_delta.operators.tables.lineage import lineage_of
 
         return lineage_of(self._converted)

@@ -93,4 +93,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Requests are not logged: a job makes many."""
+        """Log nothing: a job makes many requests."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT, list_error
 from airflow_hive_to_delta.operators.arguments import check_count
-from airflow_hive_to_delta.operators.definitions import current_definitions
-from airflow_hive_to_delta.operators.file_lister import FileLister, Strategy, check_listing
-from airflow_hive_to_delta.operators.outcomes import fail_with_outcomes, has_tries_left, record_outcomes
 from airflow_hive_to_delta.operators.table_operator import TableOperator
+from airflow_hive_to_delta.operators.tables.definitions import current_definitions
+from airflow_hive_to_delta.operators.tables.file_lister import FileLister, Strategy, check_listing
+from airflow_hive_to_delta.operators.tables.outcomes import fail_with_outcomes, has_tries_left, record_outcomes
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.links import ReportLink
 from airflow_hive_to_delta.operators.arguments import Options, check_count, options_dict
-from airflow_hive_to_delta.operators.definitions import current_definitions
-from airflow_hive_to_delta.operators.file_lister import FileLister, Strategy, check_listing
-from airflow_hive_to_delta.operators.outcomes import airflow_error, has_tries_left, refused_as_failed
 from airflow_hive_to_delta.operators.report_publishing import describe_run, publish_report, seconds_since_start
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.staging import RunFolder
-from airflow_hive_to_delta.operators.tables import Table, flatten
+from airflow_hive_to_delta.operators.tables.batches import Table, flatten
+from airflow_hive_to_delta.operators.tables.definitions import current_definitions
+from airflow_hive_to_delta.operators.tables.file_lister import FileLister, Strategy, check_listing
+from airflow_hive_to_delta.operators.tables.outcomes import airflow_error, has_tries_left, refused_as_failed
 from airflow_hive_to_delta.report.outcomes import TableOutcome, build_report
 
 if TYPE_CHECKING:

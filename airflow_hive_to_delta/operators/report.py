@@ -13,10 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.links import ReportLink
 from airflow_hive_to_delta.operators.discover import LEFT_OUT, UNMATCHED
-from airflow_hive_to_delta.operators.outcomes import FILES, GOES_ON, MAP_INDEX, OUTCOMES
 from airflow_hive_to_delta.operators.report_publishing import describe_run, publish_report, seconds_since_start
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
-from airflow_hive_to_delta.operators.tables import flatten, qualified_name
+from airflow_hive_to_delta.operators.tables.batches import flatten, qualified_name
+from airflow_hive_to_delta.operators.tables.outcomes import FILES, GOES_ON, MAP_INDEX, OUTCOMES
 from airflow_hive_to_delta.report.outcomes import RESULTS, TableOutcome, build_report, failed_tables
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _with_note_if_unverified(known: TableOutcome) -> TableOutcome:
 
 
 def _without_last_step(known: TableOutcome, *, stopped: bool) -> TableOutcome:
-    """The outcome of a table without one of the last step: it failed, unless another table of its batch stopped it."""
+    """The outcome of a table for which the last step has none: it failed, unless another table stopped its batch."""
     if known.status in ("failed", "not_run"):
         return known
     if stopped:

@@ -9,8 +9,8 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.operators.arguments import Reader, read_flag, read_hours, read_names
-from airflow_hive_to_delta.operators.result_store import Result
 from airflow_hive_to_delta.operators.table_operator import TableOperator
+from airflow_hive_to_delta.operators.tables.result_store import Result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -16,9 +16,9 @@ from airflow_hive_to_delta.operators.arguments import (
     read_optional,
     read_whole_number,
 )
-from airflow_hive_to_delta.operators.result_store import Result
-from airflow_hive_to_delta.operators.table_files import FileLists, StepResults, TableFiles, outcomes_by_table
 from airflow_hive_to_delta.operators.table_operator import TableOperator
+from airflow_hive_to_delta.operators.tables.result_store import Result
+from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults, TableFiles, outcomes_by_table
 from airflow_hive_to_delta.report.formatting import format_count
 from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, TableOutcome
 
@@ -33,6 +33,12 @@ _OURS = "ours"
 #: Of a table that differs; a batch of them has to travel.
 _MOST_NOTES = 10
 _VERSION = read_optional(read_whole_number)
+_ADVICE = (
+    "If Hive has written since, sync the table by a new run, then clear this task. If not, roll the table back, then "
+    "clear the task that converts it, with all that comes after it."
+)
+#: Each proves what those before it prove.
+_LEVELS = get_args(VerifyLevel)
 
 
 class VerifyTableOperator(TableOperator):
@@ -144,14 +150,6 @@ class VerifyTableOperator(TableOperator):
         enough = _LEVELS[_LEVELS.index(self.level) :] if self.level in _LEVELS else ()
         found = {level: version for level, version in (outcome.get("verified") or {}).items() if level in enough}
         return next((f"Verified before, by {level} at version {version}" for level, version in found.items()), None)
-
-
-_ADVICE = (
-    "If Hive has written since, sync the table by a new run, then clear this task. If not, roll the table back, then "
-    "clear the task that converts it, with all that comes after it."
-)
-#: Each proves what those before it prove.
-_LEVELS = get_args(VerifyLevel)
 
 
 def _too_late(result: Result) -> str:

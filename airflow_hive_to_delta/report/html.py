@@ -24,10 +24,15 @@ from airflow_hive_to_delta.report.formatting import (
     truncate_list,
     truncate_middle,
 )
-from airflow_hive_to_delta.report.outcomes import FAILURES, GOALS
+from airflow_hive_to_delta.report.outcomes import FAILURES
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+_CHART_TABLES = 30
+#: Beyond this ratio of the largest to the smallest, small bars would vanish on a linear scale.
+_LINEAR_SPREAD = 100
+_TEXT_BUDGET = 1_000_000
 
 
 def render_html(report: Mapping[str, Any]) -> str:
@@ -49,16 +54,6 @@ def render_html(report: Mapping[str, Any]) -> str:
     )
     # A name that is not Unicode would keep the whole page from being written.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-# Statuses of tables whose files were counted: a zero is one, not an unknown number.
-_MEASURED = frozenset({"converted", "convertible", "synced", "unchanged", "verified", "vacuumed"})
-# Statuses of tables whose rows should be known.
-_COUNTED = frozenset({"converted", "already_delta", "registered", "verified"})
-_CHART_TABLES = 30
-# Beyond this ratio of the largest to the smallest, small bars would vanish on a linear scale.
-_LINEAR_SPREAD = 100
-_TEXT_BUDGET = 1_000_000
 
 
 @cache
@@ -112,11 +107,11 @@ def _verdicts(report: Mapping[str, Any]) -> list[_Verdict]:
 def _summary(report: Mapping[str, Any], failed: int) -> str:
     counts = report["totals"]["by_status"]
     total = report["totals"]["tables"]
-    done = sum(counts[status] for status in GOALS[report["action"]])
+    done = sum(counts[status] for status in ACTIONS[report["action"]].goals)
     goal = _goal_labels(report).sentence
     if not total:
         return "The run found no table."
-    if report["action"] == "plan":
+    if ACTIONS[report["action"]].is_forecast:
         already = sum(counts[status] for status in DELTA_STATUSES)
         parts = [
             f"{done:,} of {format_count(total, 'table')} can be converted.",
@@ -146,25 +141,28 @@ class _Card(NamedTuple):
 
 def _cards(report: Mapping[str, Any]) -> list[_Card]:
     totals = report["totals"]
-    action = report["action"]
+    action = ACTIONS[report["action"]]
     counts = totals["by_status"]
     failed = sum(counts[status] for status in FAILURES)
     labels = _goal_labels(report)
     cards = [
         _Card("Tables", f"{totals['tables']:,}", "found in this run"),
-        _Card(labels.title, f"{sum(counts[status] for status in GOALS[action]):,}", labels.detail, "ok"),
+        _Card(labels.title, f"{sum(counts[status] for status in action.goals):,}", labels.detail, "ok"),
         _Card(
-            "Failed", f"{failed:,}", "as a run would" if action == "plan" else "or did not run", "bad" if failed else ""
+            "Failed",
+            f"{failed:,}",
+            "as a run would" if action.is_forecast else "or did not run",
+            "bad" if failed else "",
         ),
     ]
     if totals["empty"]:
         cards.append(_Card("Empty", f"{totals['empty']:,}", "no data file", "warning"))
-    if action not in ("rollback", "cut_over"):
-        copied = ", none copied" if action in ("convert", "plan") else ""
-        cards.append(_Card("Files", format_short(totals["files"]), f"{totals['files']:,}{copied}"))
+    if action.counts_files:
+        detail = ", ".join(filter(None, [f"{totals['files']:,}", action.files_note]))
+        cards.append(_Card("Files", format_short(totals["files"]), detail))
         cards.append(_Card("Data", format_bytes(totals["bytes"]), format_count(totals["bytes"], "byte")))
-    if action in ("convert", "verify"):
-        unknown = any(table["row_count"] is None for table in report["tables"] if table["status"] in GOALS[action])
+    if action.counts_rows:
+        unknown = any(table["row_count"] is None for table in report["tables"] if table["status"] in action.goals)
         rows = f"{totals['rows']:,}{' or more' if unknown else ''}"
         cards.append(_Card("Rows", format_short(totals["rows"]), rows))
     if totals["elapsed_seconds"] is not None:
@@ -291,12 +289,12 @@ def _row(table: Mapping[str, Any], text_limit: int) -> _Row:
 
 def _file_count(table: Mapping[str, Any]) -> _Number | None:
     count = table["file_count"]
-    return _Number(f"{count:,}") if count or table["status"] in _MEASURED else None
+    return _Number(f"{count:,}") if count or STATUSES[table["status"]].has_file_count else None
 
 
 def _size(table: Mapping[str, Any]) -> _Number | None:
     size = table["byte_count"]
-    if not size and table["status"] not in _MEASURED:
+    if not size and not STATUSES[table["status"]].has_file_count:
         return None
     return _Number(format_bytes(size), size, format_count(size, "byte"))
 
@@ -304,7 +302,7 @@ def _size(table: Mapping[str, Any]) -> _Number | None:
 def _row_count(table: Mapping[str, Any]) -> _Number | None:
     if table["row_count"] is not None:
         return _Number(f"{table['row_count']:,}")
-    return _Number("unknown", -1) if table["status"] in _COUNTED else None
+    return _Number("unknown", -1) if STATUSES[table["status"]].has_row_count else None
 
 
 def _duration(table: Mapping[str, Any]) -> _Number | None:

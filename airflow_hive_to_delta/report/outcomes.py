@@ -41,6 +41,9 @@ OutcomeStatus = Literal[
 FAILURES = frozenset({"failed", "not_run"})
 #: The statuses that an action is run for.
 GOALS: dict[ReportedAction, frozenset[str]] = {name: ACTIONS[name].goals for name in RESULTS}
+#: What to do when the list of a table's files is wrong or missing.
+LIST_AGAIN = "Clear the task that lists this table's files, with all that comes after it: running it again is safe."
+_CLEAR = "clear this table's red task with what comes after it"
 
 
 @dataclass
@@ -111,10 +114,6 @@ class TableOutcome(Document):
         return cls(table=table, status="failed", error=error, retryable=retryable, error_kind=error_kind)
 
 
-#: What to do when the list of a table's files is wrong or missing.
-LIST_AGAIN = "Clear the task that lists this table's files, with all that comes after it: running it again is safe."
-
-
 def advice_for(outcome: TableOutcome) -> str:
     """Return what a person should do about an outcome; empty when there is nothing to do."""
     if outcome.status == "not_run":
@@ -136,9 +135,6 @@ def advice_for(outcome: TableOutcome) -> str:
     if outcome.retryable:
         return f"C{_CLEAR[1:]}: trying again may help, and is safe."
     return f"Fix what the error names, then {_CLEAR}."
-
-
-_CLEAR = "clear this table's red task with what comes after it"
 
 
 def build_report(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from airflow_hive_to_delta.core.options import OutputMode
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.operators.arguments import check_count
-from airflow_hive_to_delta.operators.file_lister import Strategy
+from airflow_hive_to_delta.operators.tables.file_lister import Strategy
 
 RegisterIn = Literal["sql", "glue"]
 

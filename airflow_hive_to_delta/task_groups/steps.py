@@ -12,14 +12,14 @@ from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.engines import Engine
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Options, options_dict
-from airflow_hive_to_delta.operators.assets import DEFAULT_ALIAS
 from airflow_hive_to_delta.operators.convert import ConvertTableOperator
 from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, GlueDiscoverOperator
 from airflow_hive_to_delta.operators.list_files import ListFilesOperator
-from airflow_hive_to_delta.operators.outcomes import OUTCOMES
 from airflow_hive_to_delta.operators.report import MigrationReportOperator
 from airflow_hive_to_delta.operators.sync import SyncTableOperator
-from airflow_hive_to_delta.operators.table_selection import Choose
+from airflow_hive_to_delta.operators.tables.assets import DEFAULT_ALIAS
+from airflow_hive_to_delta.operators.tables.outcomes import OUTCOMES
+from airflow_hive_to_delta.operators.tables.table_selection import Choose
 from airflow_hive_to_delta.operators.verify import VerifyTableOperator
 from airflow_hive_to_delta.task_groups.config import (
     CatalogSource,

@@ -1,1 +1,1 @@
-"""What waits in the place of a deferred task."""
+"""Triggers, which wait for a job while its task is deferred."""

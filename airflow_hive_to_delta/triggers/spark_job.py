@@ -50,9 +50,9 @@ class SparkJobTrigger(BaseTrigger):
                     break  # the task asks again, and fails if there is still no answer
             else:
                 failures = 0
-                if watch.see(status):
+                if watch.record(status):
                     break
-                watch.break_silence(status)
+                watch.log_progress(status)
             await asyncio.sleep(engine.poll_seconds)
         yield TriggerEvent({"cursor": watch.cursor})  # type: ignore[no-untyped-call]
 

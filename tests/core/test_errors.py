@@ -11,10 +11,9 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     StaleFileListError,
     TransientError,
-    VerificationError,
     describe_error,
 )
-from airflow_hive_to_delta.core.results import VerifyResult
+from airflow_hive_to_delta.core.results import VerificationError, VerifyResult
 
 
 @pytest.mark.parametrize(

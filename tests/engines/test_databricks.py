@@ -106,7 +106,7 @@ def test_a_run_is_submitted_with_its_package_and_two_addresses(platform, compute
     assert (asked["run_name"], asked["timeout_seconds"]) == ("convert sales.orders", 90)
     assert asked["queue"] == {"enabled": True}
     (task,) = asked["tasks"]
-    parameters = [f"{HOME}/{package_zip().name}", *spec.arguments]
+    parameters = [f"{HOME}/{package_zip().name}", *spec.arguments, "--keep-session"]
     assert task == {
         "task_key": spec.token,
         "spark_python_task": {"python_file": f"{HOME}/{SCRIPT_NAME}", "parameters": parameters},
@@ -142,7 +142,8 @@ def test_a_job_that_is_defined_is_run_with_other_parameters(platform) -> None:
     ref = engine.submit(spec, {})
     (asked,) = platform.submitted
     package = f"/Workspace/Shared/hive-to-delta/{package_zip().name}"
-    assert asked == {"job_id": 620, "idempotency_token": spec.token, "python_params": [package, *spec.arguments]}
+    parameters = [package, *spec.arguments, "--keep-session"]
+    assert asked == {"job_id": 620, "idempotency_token": spec.token, "python_params": parameters}
     assert engine.find(spec.token) == ref
 
 
@@ -163,7 +164,7 @@ def test_a_submission_that_fails_for_a_moment_is_sent_again_with_its_token(platf
 
 
 def test_a_submission_that_goes_on_failing_says_nothing_of_the_run(platform) -> None:
-    """And is no JobError: the caller looks for the run."""
+    """The error is no JobError, so that the caller looks for the run."""
     platform.submit_failures = [503] * 3
     with pytest.raises(Exception, match="failed 3 times") as error:
         engine_of(platform).submit(spec_of(platform), {})
@@ -361,8 +362,8 @@ def test_the_dag_of_its_page(lake, platform, run_dag, monkeypatch) -> None:
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "true")
     run = run_dag(source)
     assert run.state == "success", run.log
-    (told,) = run.xcom("report", "report")["tables"]
-    assert (told["status"], told["verified"]) == ("converted", {"counts": 0})
+    (outcome,) = run.xcom("report", "report")["tables"]
+    assert (outcome["status"], outcome["verified"]) == ("converted", {"counts": 0})
     assert_same(lake.spark, original, lake.spark.table(f"{lake.database}_bronze.people"))
     assert "without a worker" in run.log
     assert {body["tasks"][0]["new_cluster"]["node_type_id"] for body in platform.submitted} == {"m7gd.xlarge"}

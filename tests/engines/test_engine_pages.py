@@ -53,13 +53,13 @@ def test_the_dag_of_a_page(page: str, lake: Lake, run_dag, tmp_path: Path, reque
 
     logs = "\n".join(f"{job}\n{platform.log_of(job)[-5000:]}" for job in platform.jobs)
     assert [job.state for job in platform.jobs] == ["succeeded", "succeeded"], logs
-    told = {table["table"].rpartition(".")[2]: table for table in run.xcom("report", "report")["tables"]}
-    assert {name: table["status"] for name, table in told.items()} == {
+    outcomes = {table["table"].rpartition(".")[2]: table for table in run.xcom("report", "report")["tables"]}
+    assert {name: table["status"] for name, table in outcomes.items()} == {
         **{"orders": "converted", "people": "converted", "broken": "failed"},
     }, logs
     assert run.state == "failed", "for the broken table"
     for name, original in originals.items():
-        assert told[name]["verified"] == {"counts": 0}
+        assert outcomes[name]["verified"] == {"counts": 0}
         assert_same(lake.spark, original, delta_at(lake.spark, lake.location(name)))
         registered = lake.glue.get_table(DatabaseName=f"{lake.database}_delta", Name=name)["Table"]
         assert registered["Parameters"]["table_type"] == "DELTA"

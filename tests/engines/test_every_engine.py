@@ -87,7 +87,7 @@ def test_a_few_failed_polls_are_nothing(run_dag, platform) -> None:
 
 
 def test_a_later_try_finds_the_running_job_again(run_dag, platform) -> None:
-    """As after a worker that ended: the platform did not answer until the task failed."""
+    """The platform does not answer until the first try fails, so that the second one has to find the job."""
     platform.failures = [503] * 100
     imports = "from tests.support.platforms import Platform\n"
     more = "pre_execute=lambda context: context['ti'].try_number == 2 and Platform.current.failures.clear()"
@@ -183,8 +183,12 @@ def test_a_table_that_kills_its_job_takes_no_other_of_its_batch_with_it(
     more = {"engine": platform.engine, "imports": platform.imports, "per_table": "batch_size=3, max_workers=1"}
     run = run_dag(group(lake, "verify=None", **more))
     assert run.state == "failed"
-    told = {t["table"].rpartition(".")[2]: t for t in run.xcom("report", "report")["tables"]}
-    assert {name: t["status"] for name, t in told.items()} == {"a": "converted", "poison": "failed", "z": "converted"}
-    assert platform.lost_driver in told["poison"]["error"]
+    outcomes = {t["table"].rpartition(".")[2]: t for t in run.xcom("report", "report")["tables"]}
+    assert {name: t["status"] for name, t in outcomes.items()} == {
+        "a": "converted",
+        "poison": "failed",
+        "z": "converted",
+    }
+    assert platform.lost_driver in outcomes["poison"]["error"]
     assert delta_at(spark, lake.location("z")).collect() == [(1,)]
     assert len(platform.jobs) == 2, "the batch, and then the suspect by itself"

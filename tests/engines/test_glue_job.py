@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import runpy
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from copy import deepcopy
@@ -17,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from airflow_hive_to_delta.engines import GlueJob, JobError, JobSpec
+from airflow_hive_to_delta.engines.package import main_script
 from airflow_hive_to_delta.job.documents import DONE
-from airflow_hive_to_delta.job.run import main
 from tests.support.aws import REGION
 from tests.support.aws_apis import ApiError
 from tests.support.imports import imported_by
@@ -124,8 +126,11 @@ def test_the_job_takes_its_arguments_from_among_those_of_glue(tmp_path, monkeypa
         monkeypatch.setenv(name, "before")
     pairs = {"--JOB_ID": "j_1", "--request": f"{tmp_path}/_request.json", "--JOB_NAME": "n", "--results": str(tmp_path)}
     arguments = [text for pair in pairs.items() for text in pair]
+    arguments += ["--variables", "AWS_ENDPOINT_URL_X=http://a?b=c,AWS_REGION=eu-west-1", "--TempDir", "s3://x"]
+    (script := tmp_path / "script.py").write_bytes(main_script(GlueJob.main_script).content)
+    monkeypatch.setattr(sys, "argv", [str(script), *arguments])
     with pytest.raises(SystemExit):
-        main([*arguments, "--variables", "AWS_ENDPOINT_URL_X=http://a?b=c,AWS_REGION=eu-west-1", "--TempDir", "s3://x"])
+        runpy.run_path(str(script), run_name="__main__")
     assert os.environ["AWS_ENDPOINT_URL_X"] == "http://a?b=c"
     assert not (tmp_path / DONE).exists()
 

@@ -96,7 +96,7 @@ def conversion(tables: dict[str, list[Path]]) -> JobRequest:
 
 @pytest.mark.slow
 def test_a_batch_with_a_poison_table_converts_the_others(connect_server, airflow_home, spark, tmp_path) -> None:
-    """And the workers of the server import the package from what the client sends: a folder of theirs has none."""
+    """The workers of the server import the package from what the client sends: it is not installed for them."""
     good = [write_parquet(tmp_path / "good" / f"f{number}", {"n": [number, None]}) for number in range(3)]
     (bad := tmp_path / "bad" / "f").parent.mkdir()
     bad.write_bytes(b"not Parquet")
@@ -149,7 +149,7 @@ def test_the_dag_of_the_page(connect_server, lake, run_dag) -> None:
     source = source.replace("staging=", "per_table=PerTable(retries=0, batch_size=5), staging=")
     run = run_dag(source.replace("sc://spark.example.com:15002", connect_server.url))
     assert run.state == "success", run.log
-    told = {table["table"].rpartition(".")[2]: table for table in run.xcom("report", "report")["tables"]}
+    outcomes = {table["table"].rpartition(".")[2]: table for table in run.xcom("report", "report")["tables"]}
     for name, original in originals.items():
-        assert (told[name]["status"], told[name]["verified"]) == ("converted", {"counts": 0})
+        assert (outcomes[name]["status"], outcomes[name]["verified"]) == ("converted", {"counts": 0})
         assert_same(lake.spark, original, delta_at(lake.spark, lake.location(name)))

@@ -206,9 +206,9 @@ def test_the_dag_of_the_page(run_dag, on_cluster, lake: Lake, monkeypatch) -> No
     run = run_dag(source)
     drivers = "\n".join((driver / "stderr").read_text()[-3000:] for driver in on_cluster.drivers()[before:])
     assert run.state == "success", drivers
-    told = {table["table"].rpartition(".")[2]: table for table in run.xcom("report", "report")["tables"]}
+    outcomes = {table["table"].rpartition(".")[2]: table for table in run.xcom("report", "report")["tables"]}
     for name, original in originals.items():
-        assert (told[name]["status"], told[name]["verified"]) == ("converted", {"counts": 0})
+        assert (outcomes[name]["status"], outcomes[name]["verified"]) == ("converted", {"counts": 0})
         assert_same(lake.spark, original, delta_at(lake.spark, lake.location(name)))
     assert len(on_cluster.drivers()) == before + 2, "one for all conversions, one for all verifications"
     assert "testing" not in run.all_xcoms(), "no credential"
@@ -386,7 +386,7 @@ def test_yarn_is_found_by_the_site_of_the_cluster(yarn, spark_conn, airflow_home
 
 
 def test_a_driver_ends_with_the_process_that_started_it() -> None:
-    program = [sys.executable, "-m", "airflow_hive_to_delta.engines.ends_with_input"]
+    program = [sys.executable, "-m", "airflow_hive_to_delta.engines.clusters.ends_with_input"]
     with subprocess.Popen([*program, "sleep", "600"], stdin=subprocess.PIPE, start_new_session=True) as process:
         while len(processes := processes_of(process.pid)) < 2:
             pass

@@ -11,7 +11,7 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions, SyncOptions
 from airflow_hive_to_delta.core.storage.databricks import NO_CREDENTIALS_NOTE
 from airflow_hive_to_delta.engines import JobRequest
-from airflow_hive_to_delta.job.run import _stop, run
+from airflow_hive_to_delta.job.run import run
 from tests.support.oracle import assert_same, delta_at
 
 pytestmark = pytest.mark.usefixtures("databricks_runtime")
@@ -56,11 +56,10 @@ def test_the_life_of_a_table(lake, spark) -> None:
     assert not [key for key in lake.objects() if key.startswith(f"{lake.bucket}/t/_delta_log/0")]
 
 
-def test_the_session_of_a_cluster_is_not_stopped(databricks_runtime) -> None:
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_session_of_a_cluster_that_others_use_is_not_stopped(monkeypatch, keep: bool) -> None:
     stopped = []
-    session: Any = SimpleNamespace(stop=lambda: stopped.append(1))
-    _stop(session)
-    assert stopped == []
-    databricks_runtime.delenv("DATABRICKS_RUNTIME_VERSION")
-    _stop(session)
-    assert stopped == [1]
+    session: Any = SimpleNamespace(stop=lambda: stopped.append(1), version="4.0")
+    monkeypatch.setattr("airflow_hive_to_delta.job.run.cluster_session", lambda _: session)
+    assert "error" in run(JobRequest("convert", {}), keep_session=keep)
+    assert stopped == ([] if keep else [1])

@@ -18,7 +18,7 @@ REQUEST = JobRequest("discover", {"allow": ["spark_catalog.no_such_database.*"],
 
 
 def test_a_job_that_is_done_is_not_run_again_and_one_that_failed_is(spark, tmp_path: Path) -> None:
-    """As where a platform starts a job again by itself."""
+    """A platform may start a job again by itself."""
     folder, done = parse_location(str(tmp_path)), tmp_path / "_done.json"
     found = run(REQUEST, spark, results=folder)
     assert json.loads(done.read_text()) == found == {"tables": []}

@@ -106,5 +106,5 @@ def test_an_empty_list_is_an_empty_table(spark) -> None:
 
 
 def test_the_error_of_a_listing_travels_without_credentials() -> None:
-    told = list_error("d.t", OSError("Failed to connect to http://ann:CanarySecret@proxy:3128"))
-    assert (told["error"], told["retryable"]) == ("Failed to connect to http://***@proxy:3128", True)
+    outcome = list_error("d.t", OSError("Failed to connect to http://ann:CanarySecret@proxy:3128"))
+    assert (outcome["error"], outcome["retryable"]) == ("Failed to connect to http://***@proxy:3128", True)

@@ -114,7 +114,7 @@ def fire(trigger: SparkJobTrigger) -> object:
 
 
 def test_a_trigger_bears_a_few_failed_polls_and_tells_of_the_job(trigger, platform, monkeypatch, capfd) -> None:
-    monkeypatch.setattr(watch, "SILENT_SECONDS", 0)
+    monkeypatch.setattr(watch, "PROGRESS_SECONDS", 0)
     (platform / "fail").write_text("2")
     (platform / "hold").write_text("3")  # the two that fail, and one more
     assert fire(trigger) == {"cursor": None}

@@ -50,7 +50,7 @@ def define(monkeypatch: pytest.MonkeyPatch, name: str, **connection: Any) -> Non
 
 @contextmanager
 def machine_with_a_role(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As on ECS or EKS: the machine's identity is renewed, and is in no key that the environment has."""
+    """The environment of a task on ECS or EKS: its identity is renewed, and the environment has no keys."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     with serve_credentials(expiring(60)[0]) as address:
@@ -157,8 +157,8 @@ ListFilesOperator(
     assert set(run.states.values()) == {"failed"}
     assert set(run.tries.values()) == {1}
     for task in ("roll_back", "list", "list_by_root"):
-        (told,) = run.xcom(task, "outcomes")
-        assert told["error"].startswith(
+        (outcome,) = run.xcom(task, "outcomes")
+        assert outcome["error"].startswith(
             "The AWS connection 'aws_defualt' is not defined. Define it, correct the aws_conn_id"
         )
     assert run.log.count("The AWS connection 'aws_defualt' is not defined") >= 4

@@ -97,10 +97,10 @@ def test_a_plan_has_every_table_and_writes_nothing_else(lake, run_dag, clear_and
     redefine(lake, "conflict", Columns=[{"Name": "n", "Type": "string"}])
     lake.glue.delete_table(DatabaseName=lake.database, Name="gone")
     again = clear_and_run(run, task_ids=["plan"])
-    told = {t["table"].rpartition(".")[2]: t for t in again.xcom("plan", "report")["tables"]}
-    assert told["conflict"]["status"] == "convertible", "its definition is read anew"
-    assert told["gone"]["status"] == "failed"
-    assert "gone from Glue" in told["gone"]["error"]
+    outcomes = {t["table"].rpartition(".")[2]: t for t in again.xcom("plan", "report")["tables"]}
+    assert outcomes["conflict"]["status"] == "convertible", "its definition is read anew"
+    assert outcomes["gone"]["status"] == "failed"
+    assert "gone from Glue" in outcomes["gone"]["error"]
 
 
 def test_a_list_is_inline_in_a_plan_however_many_tables_there_are(lake, run_dag, monkeypatch) -> None:
@@ -127,9 +127,9 @@ def test_a_table_that_cannot_be_listed_for_an_unknown_reason_stops_no_other(lake
 
     monkeypatch.setattr(S3Listing, "list_batches", list_batches)
     run = run_dag(planned(lake))
-    told = {t["table"].rpartition(".")[2]: t for t in run.xcom("plan", "report")["tables"]}
-    assert {name: t["status"] for name, t in told.items()} == {"bad": "failed", "good": "convertible"}
-    assert told["bad"]["error"] == "nobody thought of this"
+    outcomes = {t["table"].rpartition(".")[2]: t for t in run.xcom("plan", "report")["tables"]}
+    assert {name: t["status"] for name, t in outcomes.items()} == {"bad": "failed", "good": "convertible"}
+    assert outcomes["bad"]["error"] == "nobody thought of this"
 
 
 def test_the_plan_of_no_tables_is_empty(lake, run_dag) -> None:
@@ -166,10 +166,10 @@ def test_a_run_syncs_once_and_tells_who_waits(lake, run_dag, clear_and_run, spar
     assert delta_at(spark, lake.location()).count() == 3
     later = run_dag(wired(lake, sync()))
     assert later.xcom("sync", label=label)["num_added_files"] == 1
-    told = len(asset_events(lake.location()))
+    event_count = len(asset_events(lake.location()))
     nothing = run_dag(wired(lake, sync("run_version='{{ 4 * 10**13 }}',")))
     assert nothing.xcom("sync", label=label)["status"] == "unchanged"
-    assert len(asset_events(lake.location())) == told, "nothing has changed"
+    assert len(asset_events(lake.location())) == event_count, "nothing has changed"
 
 
 def run_after(run: Any) -> int:
@@ -195,9 +195,9 @@ def test_a_table_of_a_batch_that_fails_touches_no_other(lake, run_dag, spark) ->
     assert run.state == "failed"
     label = f"{lake.database}.a and 2 more"
     assert run.tries[f"sync[{label}]"] == 1, "no retry can make it a Delta table"
-    told = {o["table"].rpartition(".")[2]: o for o in run.xcom("sync", "outcomes", label=label)}
-    assert {name: o["status"] for name, o in told.items()} == {"a": "synced", "b": "failed", "c": "synced"}
-    assert lake.location("b") in told["b"]["error"]
+    outcomes = {o["table"].rpartition(".")[2]: o for o in run.xcom("sync", "outcomes", label=label)}
+    assert {name: o["status"] for name, o in outcomes.items()} == {"a": "synced", "b": "failed", "c": "synced"}
+    assert lake.location("b") in outcomes["b"]["error"]
     assert [delta_at(spark, lake.location(name)).count() for name in ("a", "c")] == [2, 2]
 
 
@@ -219,10 +219,10 @@ def test_what_differs_is_named_by_partition_and_number(lake, run_dag, level) -> 
     differs = run_dag(wired(lake, verify))
     assert differs.state == "failed"
     assert differs.tries[f"verify[{lake.database}.t]"] == 1
-    (told,) = differs.xcom("verify", "outcomes", label=f"{lake.database}.t")
-    assert told["status"] == "failed"
-    assert "day=2" in told["error"]
-    assert "day=1" not in told["error"]
+    (outcome,) = differs.xcom("verify", "outcomes", label=f"{lake.database}.t")
+    assert outcome["status"] == "failed"
+    assert "day=2" in outcome["error"]
+    assert "day=1" not in outcome["error"]
     at_version = run_dag(wired(lake, verify.replace("task_id", "version='{{ 0 }}', task_id")))
     assert at_version.state == "success"
 
@@ -244,8 +244,8 @@ def test_a_table_is_cut_over_and_rolled_back(lake, run_dag, spark) -> None:
     spark.sql(f"INSERT INTO delta.`{lake.location()}` VALUES (3)")
     refused = run_dag(one_task("RollbackTableOperator", f"table={table(lake)!r}"))
     assert refused.state == "failed"
-    (told,) = refused.xcom("it", "outcomes")
-    assert (told["table"], told["retryable"]) == (f"{lake.database}.t", False)
+    (outcome,) = refused.xcom("it", "outcomes")
+    assert (outcome["table"], outcome["retryable"]) == (f"{lake.database}.t", False)
     back = run_dag(one_task("RollbackTableOperator", f"table={table(lake)!r}, lose_versions='{{{{ [1] }}}}'"))
     assert back.state == "success"
     result = back.xcom("it")
@@ -291,9 +291,9 @@ def test_nothing_is_done_when_its_result_cannot_be_kept(lake, run_dag, tmp_path)
         run = run_dag(one_task("RollbackTableOperator", f"table={table(lake)!r}, staging={root!r}, retries=1"))
         assert run.state == "failed"
         assert set(run.tries.values()) == {1}
-        (told,) = run.xcom("it", "outcomes")
-        assert told["error"].startswith(f"The staging root {root} cannot be written to: ")
-        assert told["error"].endswith("create its bucket or folder, or give this identity access")
+        (outcome,) = run.xcom("it", "outcomes")
+        assert outcome["error"].startswith(f"The staging root {root} cannot be written to: ")
+        assert outcome["error"].endswith("create its bucket or folder, or give this identity access")
     assert lake.objects() == before
 
 
@@ -324,9 +324,9 @@ def test_a_vacuum_says_what_would_go_and_then_deletes_it(lake, run_dag, spark) -
 def test_what_a_template_renders_is_checked_when_it_runs(lake, run_dag) -> None:
     run = run_dag(one_task("VacuumExternalFilesOperator", f"table={table(lake)!r}, dry_run='{{{{ 42 }}}}'"))
     assert run.state == "failed"
-    (told,) = run.xcom("it", "outcomes")
-    assert told["error"] == "dry_run is '42', expected True or False"
-    assert told["retryable"] is False
+    (outcome,) = run.xcom("it", "outcomes")
+    assert outcome["error"] == "dry_run is '42', expected True or False"
+    assert outcome["retryable"] is False
 
 
 def test_what_is_too_long_to_travel_is_cut_short_and_says_so(airflow_home) -> None:
@@ -345,23 +345,23 @@ def test_what_is_too_long_to_travel_is_cut_short_and_says_so(airflow_home) -> No
     assert travels["orphaned_files"] == files[:100]
     assert travels["notes"] == ["The first 100 of 100000 files; the others are with the results under the staging root"]
     assert vacuum.outcome(result).file_count == 100_000, "the report counts all of them"
-    told = verify.outcome(differs.to_dict())
-    assert len(told.notes) == 11
-    assert told.notes[0].startswith("day=1: rows: original 2, Delta 1")
-    assert told.notes[-1] == "91 more of what differs: not kept: pass staging"
+    outcome = verify.outcome(differs.to_dict())
+    assert len(outcome.notes) == 11
+    assert outcome.notes[0].startswith("day=1: rows: original 2, Delta 1")
+    assert outcome.notes[-1] == "91 more of what differs: not kept: pass staging"
     kept = VerifyTableOperator(task_id="kept", table={}, files={}, staging="s3://b/staging").outcome(differs.to_dict())
     assert kept.notes[-1] == "91 more of what differs: with the results under the staging root"
 
 
 def test_notes_of_a_result_travel_without_credentials(lake, run_dag) -> None:
-    """A job tells what it was told."""
+    """A job can repeat credentials that are in its arguments."""
     tells = """
 from airflow_hive_to_delta.job.documents import DONE, put_document
 
 class Tells(SharedSession):
     def do(self, request, results):
-        told = [VacuumResult("d.t", notes=["Kept s3://key:canary@b/t"]).to_dict()]
-        put_document(results.child(DONE), {"results": told}, None)
+        kept = [VacuumResult("d.t", notes=["Kept s3://key:canary@b/t"]).to_dict()]
+        put_document(results.child(DONE), {"results": kept}, None)
 """
     dag = one_task("VacuumExternalFilesOperator", f"table={table(lake)!r}").replace("SharedSession()", "Tells()")
     run = run_dag(dag.replace("\nwith DAG", f"{tells}\nwith DAG"))

@@ -17,10 +17,10 @@ from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.documents import begun_name, result_name
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import EarlierTries
-from airflow_hive_to_delta.operators import job_runner
-from airflow_hive_to_delta.operators.job_folder import JobFolder
-from airflow_hive_to_delta.operators.submitted_job import SubmittedJob, SubmittedJobStore
-from airflow_hive_to_delta.operators.table_jobs import TableJobs
+from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder
+from airflow_hive_to_delta.operators.jobs.job_messages import describe_running_job
+from airflow_hive_to_delta.operators.jobs.submitted_job import SubmittedJob, SubmittedJobStore
+from airflow_hive_to_delta.operators.jobs.table_jobs import TableJobs
 from tests.support.airflow_runs import dag_source
 from tests.support.detached import Detached, make_platform
 
@@ -149,7 +149,7 @@ def test_a_killed_task_ends_its_job(run_dag, platform) -> None:
 
 
 def test_a_timeout_ends_the_job_which_is_told_of_until_then(run_dag, platform, monkeypatch) -> None:
-    monkeypatch.setattr(watch, "SILENT_SECONDS", 0)
+    monkeypatch.setattr(watch, "PROGRESS_SECONDS", 0)
     more = "retries=0, execution_timeout=timedelta(seconds=2)"
     run = run_dag(task(platform, more, engine="NeverEnds", classes=NEVER_ENDS))
     assert run.state == "failed"
@@ -176,7 +176,7 @@ def test_what_is_kept_of_a_job_is_a_file_where_airflow_keeps_no_state(airflow_ho
 
 
 def test_what_a_job_that_was_found_again_has_left_of_a_table_is_of_this_try() -> None:
-    """An error too: the table was tried in this try."""
+    """An error counts as a result of this try, too."""
     tables = [TableInfo(name, f"s3://b/{name}") for name in ("good", "bad", "left")]
     good: dict[str, Any] = {"result": {"source_table": "good", "error": None, "notes": []}}
     bad = {"result": {"source_table": "bad", "error": "No such column", "retryable": False, "notes": []}}
@@ -209,10 +209,10 @@ def test_a_silent_job_of_several_tables_is_told_of_with_those_that_have_ended(ai
     folder.write_request(request)
     for name in (begun_name("a"), begun_name("b"), result_name("a")):
         (tmp_path / "job" / name).write_text("{}")
-    said = job_runner._describe_progress(request, folder, JobStatus("running"), 31.4)
+    said = describe_running_job(request, folder, JobStatus("running"), 31.4)
     assert said == "Vacuum a, b, c is running, for 31 s by now; 1 of 3 tables have ended"
     (tmp_path / "job" / "_progress.json").write_text('{"files_listed": 12000, "footers_read": 9000, "stages": "count"}')
-    said = job_runner._describe_progress(request, folder, JobStatus("running"), 31.4)
+    said = describe_running_job(request, folder, JobStatus("running"), 31.4)
     counted = "12,000 files listed, 9,000 footers read; count"
     assert said == f"Vacuum a, b, c is running, for 31 s by now; {counted}; 1 of 3 tables have ended"
     assert folder.read_result() is None

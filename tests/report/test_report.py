@@ -420,7 +420,7 @@ class Browser:
         return [event["params"] for event in self._events if event.get("method") == method]
 
     def requests_elsewhere(self, page: Path) -> list[str]:
-        """What the open page asked for, but for itself."""
+        """The requests of the open page, except for the page itself."""
         kept_back = {
             event["requestId"] for event in self.events("Network.loadingFailed") if event.get("blockedReason") == "csp"
         }

@@ -54,7 +54,7 @@ class Run:
         return sorted(found, key=str)
 
     def xcom(self, task_id: str, key: str = "return_value", label: str | None = None) -> Any:
-        """What a task pushed; its id without that of the group."""
+        """The value that a task pushed, by its id without that of its group."""
         from airflow.models.xcom import XComModel
         from airflow.utils.session import create_session
 
@@ -198,7 +198,7 @@ class SharedSession(Engine):
         """For engines that do something before a job, or change what it is asked."""
 
     def do(self, request: JobRequest, results: Location) -> None:
-        """What the job does, in a thread of its own."""
+        """Do the work of the job, in a thread of its own."""
         from pyspark.sql import SparkSession
 
         from airflow_hive_to_delta.job.run import run
@@ -240,7 +240,7 @@ class _Job(threading.Thread):
 
 
 def asset_events(uri: str) -> list[Any]:
-    """The versions that the events of an asset tell."""
+    """The versions in the events of an asset."""
     from airflow.models.asset import AssetEvent, AssetModel
     from airflow.utils.session import create_session
 

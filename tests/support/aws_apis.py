@@ -208,4 +208,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Say nothing: requests fail on purpose."""
+        """Log nothing: requests fail on purpose."""

@@ -29,7 +29,7 @@ from tests.support.tables import convert_folder, files_of, snapshot, write_parqu
 
 
 def client(address: str, folder: str) -> None:
-    """Do all of it; an assertion that fails ends the process."""
+    """Run all checks of the client; an assertion that fails ends the process."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.remote(address).getOrCreate()

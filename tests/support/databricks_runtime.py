@@ -14,7 +14,7 @@ from tests.support import dbutils_module
 
 @pytest.fixture
 def databricks_runtime(aws_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """As on compute of Databricks, where Python has no AWS credentials: what boto3 is asked for fails."""
+    """Makes this process look like compute of Databricks without AWS credentials for Python: boto3 fails."""
     monkeypatch.setitem(sys.modules, "pyspark.dbutils", dbutils_module)
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -125,7 +125,7 @@ class EndsForTriggers(Detached):
 
 @dataclass
 class NoAnswerForTriggers(Detached):
-    """Its jobs never end, and triggers get no answer about them."""
+    """An engine whose jobs never end, and which gives triggers no answer about them."""
 
     def when_asked(self) -> None:
         pass

@@ -133,7 +133,7 @@ def statistics_of(footer: Fields) -> Iterator[Fields]:
 
 
 def only_deprecated(footer: Fields) -> None:
-    """As parquet-mr wrote before 1.10."""
+    """Leave only the deprecated statistics in a footer, which parquet-mr before 1.10 wrote."""
     del footer[COLUMN_ORDERS]
     for found in statistics_of(footer):
         if MAX in found:

@@ -63,7 +63,7 @@ class Folder:
 
     @property
     def ids(self) -> list[tuple[str, int]]:
-        """What Delta reads."""
+        """The ids that Delta reads."""
         return sorted((row.day, row.id) for row in self.delta.select("day", "id").collect())
 
     def sql(self, statement: str) -> None:
@@ -79,7 +79,7 @@ class Folder:
 
 
 class Walk:
-    """Files as the operating system has them."""
+    """A listing of the files that the operating system finds."""
 
     def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
         files = [path for path in Path(table.location).rglob("*") if path.is_file()]
@@ -87,7 +87,7 @@ class Walk:
 
 
 class Given(MadeListing):
-    """A list that was made earlier."""
+    """A listing of files that were listed earlier."""
 
     def __init__(
         self, spark: SparkSession, table: TableInfo, version: int | None = None, time: int | None = None

@@ -32,7 +32,7 @@ def command_of(process: int) -> str:
 
 
 def wait_for_end(process: int) -> None:
-    """Until the process is gone, whoever its parent is."""
+    """Wait until the process is gone, whoever its parent is."""
     try:
         descriptor = os.pidfd_open(process)
     except ProcessLookupError:

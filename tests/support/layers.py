@@ -15,5 +15,6 @@ LAYERS = (
     ("core/delta", "core/files"),
     ("core/runner", "core/schema", "core/spark", "core/storage"),
     ("core/readers", "core/redaction", "core/progress"),
-    ("core/models", "core/options", "core/results", "core/errors", "core/extras"),
+    ("core/options", "core/results", "core/extras"),
+    ("core/models", "core/errors"),
 )

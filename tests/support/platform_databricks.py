@@ -40,7 +40,7 @@ class ApiError(Exception):
 
 
 class DatabricksPlatform(Platform):
-    """A workspace.
+    """A stand-in for a Databricks workspace.
 
     :param staging: a staging root.
     :param compute: the source of the arguments that say where runs go.

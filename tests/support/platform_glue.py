@@ -60,7 +60,7 @@ class GluePlatform(AwsPlatform):
         return self.model.operation_model(name), json.loads(body)
 
     def forward(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """What is no operation of a job is one of the catalog."""
+        """Forward an operation of the catalog to moto."""
         request = urllib.request.Request(self._moto + path, body, dict(headers), method="POST")
         try:
             with urllib.request.urlopen(request) as answer:

@@ -325,7 +325,7 @@ def _on_s3(build: Builder) -> Sample:
 
 def _outside_on_s3(name: str, scheme: str, *, same_bucket: bool = False) -> Callable[[Builder], Sample]:
     def make(build: Builder) -> Sample:
-        """Opened by ``s3://``, whatever the log says."""
+        """A table that is opened by ``s3://``, whichever scheme its log has."""
         far = f"{scheme}://{build.bucket if same_bucket else build.other_bucket}/far/"
         root = f"{scheme}://{build.bucket}/{scheme}-{same_bucket}"
         sample = build.convert(name, root, _ODD_KINDS, _odd_files(_SOME_ODD, far), keys=["word", "n"])

@@ -93,7 +93,7 @@ def _write_properties(file: Path, properties: dict[str, str]) -> None:
 
 
 def _wait_until_started(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    """Until it answers a query."""
+    """Wait until the server answers a query."""
     give_up = time.monotonic() + _PATIENCE
     while time.monotonic() < give_up and server.poll() is None:
         try:

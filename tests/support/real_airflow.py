@@ -91,7 +91,7 @@ class RealAirflow:
         return False
 
     def logs(self) -> str:
-        """The last that each part has said."""
+        """The last lines of the log of each part of Airflow."""
         logs = sorted(self.home.glob("*.log"))
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}" for log in logs)
 
@@ -127,7 +127,7 @@ class DagRun:
         ]
 
     def wait(self, what: str, look: Callable[[], Found | None]) -> Found:
-        """Look until there is something, while the run goes on.
+        """Call a function until it returns something, while the run goes on.
 
         :param what: that which is waited for, in the words of an error.
         """
@@ -177,7 +177,7 @@ class DagRun:
         return "\n".join(f"{task}\n{'' if task.state == 'success' else self.log(task)}" for task in tasks)
 
     def log(self, task: Task, try_number: int | None = None) -> str:
-        """What a try of a task has said, its last one when not given."""
+        """The log of a try of a task, of the last one when none is given."""
         path = f"{self._path}/taskInstances/{task.id}/logs/{try_number or task.try_number}?map_index={task.map_index}"
         lines = (self.airflow.ask(path) or {}).get("content", [])
         return "\n".join(line["event"] if isinstance(line, dict) else str(line) for line in lines)

@@ -19,7 +19,7 @@ ALL_ON_SPARK = "HIVE_TO_DELTA_ALL_ON_SPARK"
 
 
 def leave_nothing_to_the_driver() -> None:
-    """Have Spark do all in this process from now on."""
+    """Have Spark do in this process what the driver does for small tables."""
     small_log.MOST_BYTES = local_frames.MOST_ROWS = describe.FEW_FILES = -1
 
 

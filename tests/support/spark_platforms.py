@@ -38,7 +38,7 @@ _FINAL = {"running": "UNDEFINED", "succeeded": "SUCCEEDED", "failed": "FAILED", 
 
 
 class HttpPlatform(Platform):
-    """A platform that is asked by HTTP."""
+    """A platform with an HTTP API."""
 
     def __init__(self, folder: Path, staging: str) -> None:
         super().__init__(folder)

@@ -52,8 +52,8 @@ def test_every_table_of_a_database_becomes_a_delta_table(lake, run_dag, spark) -
         f"{lake.database}.notes": "refused",
     }
     assert report["totals"]["rows"] == 6
-    told = {table["table"]: table["notes"] for table in report["tables"]}
-    assert "Verified by counts at version 0: 2 files and 4 rows" in told[names[0]]
+    notes = {table["table"]: table["notes"] for table in report["tables"]}
+    assert "Verified by counts at version 0: 2 files and 4 rows" in notes[names[0]]
     assert json.loads(read_text(lake, report["json"]))["totals"] == report["totals"]
     page = read_text(lake, report["html"])
     assert all(name in page for name in names)
@@ -268,11 +268,11 @@ def test_what_is_mended_and_cleared_gets_well(lake, run_dag, clear_and_run, spar
     run = run_dag(group(lake, target, per_table=f"batch_size={batch_size}"))
 
     assert run.state == "failed"
-    told = {t["table"].rpartition(".")[2]: t for t in run.xcom("report", "report")["tables"]}
+    outcomes = {t["table"].rpartition(".")[2]: t for t in run.xcom("report", "report")["tables"]}
     bad = {"junk", "kind", "moved", "part", "taken"}
-    assert {name for name, table in told.items() if table["status"] == "failed"} == bad
+    assert {name for name, table in outcomes.items() if table["status"] == "failed"} == bad
     for name in bad:
-        assert told[name]["advice"].startswith(
+        assert outcomes[name]["advice"].startswith(
             "Fix what the error names, then clear this table's red task with what comes"
         )
 
@@ -294,10 +294,10 @@ def test_what_is_mended_and_cleared_gets_well(lake, run_dag, clear_and_run, spar
     again = clear_and_run(run, task_ids=run.red)
 
     assert again.state == "success", again.states
-    told = {t["table"].rpartition(".")[2]: t for t in again.xcom("report", "report")["tables"]}
+    outcomes = {t["table"].rpartition(".")[2]: t for t in again.xcom("report", "report")["tables"]}
     for name in bad | {"good"}:
-        assert (told[name]["status"], told[name]["verified"]) == ("converted", {"counts": 0}), name
-        assert told[name]["target_table"] == f"{delta}.{name}"
+        assert (outcomes[name]["status"], outcomes[name]["verified"]) == ("converted", {"counts": 0}), name
+        assert outcomes[name]["target_table"] == f"{delta}.{name}"
         assert delta_at(spark, lake.location(name)).collect() == [(1, 1)]
 
 
@@ -317,9 +317,9 @@ def test_a_wrong_location_that_was_converted_is_mended_as_the_docs_say(lake, run
     again = clear_and_run(run, task_ids=[*steps, "hive_to_delta.report"])
 
     assert again.state == "success", again.states
-    (told,) = again.xcom("report", "report")["tables"]
-    assert (told["status"], told["file_count"], told["verified"]) == ("converted", 1, {"counts": 0})
-    assert told["location"] == lake.location()
+    (outcome,) = again.xcom("report", "report")["tables"]
+    assert (outcome["status"], outcome["file_count"], outcome["verified"]) == ("converted", 1, {"counts": 0})
+    assert outcome["location"] == lake.location()
 
 
 def test_one_table_that_kills_its_job_takes_no_other_with_it(lake, run_dag, spark, monkeypatch) -> None:
@@ -340,12 +340,16 @@ def test_one_table_that_kills_its_job_takes_no_other_with_it(lake, run_dag, spar
 
     assert run.state == "failed"
     assert converted == ["a", "poison", "z", "poison"], "what is done is not run again, the suspect last"
-    told = {t["table"].rpartition(".")[2]: t for t in run.xcom("report", "report")["tables"]}
-    assert {name: t["status"] for name, t in told.items()} == {"a": "converted", "poison": "failed", "z": "converted"}
-    assert told["a"]["row_count"] == 1, "from the result that the first try left"
-    assert [told[name]["verified"] for name in ("a", "z")] == [{"counts": 0}] * 2
-    assert told["poison"]["error"] == "The job was killed"
-    assert told["poison"]["retryable"]
+    outcomes = {t["table"].rpartition(".")[2]: t for t in run.xcom("report", "report")["tables"]}
+    assert {name: t["status"] for name, t in outcomes.items()} == {
+        "a": "converted",
+        "poison": "failed",
+        "z": "converted",
+    }
+    assert outcomes["a"]["row_count"] == 1, "from the result that the first try left"
+    assert [outcomes[name]["verified"] for name in ("a", "z")] == [{"counts": 0}] * 2
+    assert outcomes["poison"]["error"] == "The job was killed"
+    assert outcomes["poison"]["retryable"]
 
 
 def test_a_table_that_fails_when_it_is_run_again_is_not_called_converted(lake, run_dag, clear_and_run) -> None:
@@ -362,9 +366,9 @@ def test_a_table_that_fails_when_it_is_run_again_is_not_called_converted(lake, r
     again = clear_and_run(run)
 
     assert again.state == "failed"
-    (told,) = again.xcom("report", "report")["tables"]
-    assert told["status"] == "failed"
-    assert other in told["error"]
+    (outcome,) = again.xcom("report", "report")["tables"]
+    assert outcome["status"] == "failed"
+    assert other in outcome["error"]
 
 
 def test_what_a_task_said_that_a_cleared_run_has_no_more_is_not_heard(lake, run_dag, clear_and_run) -> None:
@@ -380,8 +384,8 @@ def test_what_a_task_said_that_a_cleared_run_has_no_more_is_not_heard(lake, run_
     again = clear_and_run(run)  # b is the first of the mapped tasks now, and was the second
 
     assert again.state == "success"
-    (told,) = again.xcom("report", "report")["tables"]
-    assert (told["table"], told["status"]) == (f"{lake.database}.b", "converted")
+    (outcome,) = again.xcom("report", "report")["tables"]
+    assert (outcome["table"], outcome["status"]) == (f"{lake.database}.b", "converted")
 
 
 def test_a_table_whose_registration_failed_once_is_verified(lake, run_dag, spark, monkeypatch) -> None:
@@ -402,10 +406,10 @@ def test_a_table_whose_registration_failed_once_is_verified(lake, run_dag, spark
     run = run_dag(group(lake, target))
 
     assert run.state == "success"
-    (told,) = run.xcom("report", "report")["tables"]
-    assert (told["status"], told["byte_count"]) == ("converted", size), "by this run, in whichever try"
-    assert "Verified by counts at version 0: 1 file and 1 row" in told["notes"]
-    assert f"The schema {lake.database}_delta was missing, and was created" in told["notes"]
+    (outcome,) = run.xcom("report", "report")["tables"]
+    assert (outcome["status"], outcome["byte_count"]) == ("converted", size), "by this run, in whichever try"
+    assert "Verified by counts at version 0: 1 file and 1 row" in outcome["notes"]
+    assert f"The schema {lake.database}_delta was missing, and was created" in outcome["notes"]
     (commit,) = spark.sql(f"DESCRIBE HISTORY delta.`{lake.location('t')}`").collect()
     assert commit.userMetadata == f"{run.dag.dag_id}/{run.run_id}"
 
@@ -420,9 +424,9 @@ def test_a_table_whose_result_was_lost_is_verified(lake, run_dag, options) -> No
 
     assert run.state == "success"
     assert run.tries[f"tables.convert[{lake.database}.t]"] == 1, "the job has left the result of the table itself"
-    (told,) = run.xcom("report", "report")["tables"]
-    assert (told["status"], told["file_count"], told["byte_count"]) == ("converted", 1, size)
-    assert "Verified by counts at version 0: 1 file and 1 row" in told["notes"]
+    (outcome,) = run.xcom("report", "report")["tables"]
+    assert (outcome["status"], outcome["file_count"], outcome["byte_count"]) == ("converted", 1, size)
+    assert "Verified by counts at version 0: 1 file and 1 row" in outcome["notes"]
 
 
 def test_a_table_that_a_try_was_done_with_before_it_died_is_this_runs(lake, run_dag) -> None:
@@ -436,12 +440,14 @@ def test_a_table_that_a_try_was_done_with_before_it_died_is_this_runs(lake, run_
 
     assert run.state == "success"
     assert run.tries[f"tables.convert[{lake.database}.t]"] == 2
-    (told,) = run.xcom("tables.convert", "outcomes", label=f"{lake.database}.t")
-    assert (told["status"], told["written_version"]) == ("converted", 0), "so that it is compared as what the run made"
+    (outcome,) = run.xcom("tables.convert", "outcomes", label=f"{lake.database}.t")
+    assert (outcome["status"], outcome["written_version"]) == ("converted", 0), (
+        "so that it is compared as what the run made"
+    )
 
 
 def test_what_was_converted_and_never_verified_is_verified_by_the_next_run(lake, run_dag, spark) -> None:
-    """As after a crash between the two, or of a run that did not verify."""
+    """A run can end between the conversion and the verification, or be one that does not verify."""
     for name in ("fresh", "grown", "written"):
         lake.put(f"{name}/000000_0", {"n": [1]})
         lake.glue_table({"n": "bigint"}, name=name)
@@ -493,9 +499,9 @@ def test_a_table_that_is_not_what_it_was_made_from_fails(lake, run_dag) -> None:
     assert run.state == "failed"
     assert run.states[f"tables.convert[{lake.database}.t]"] == "success"
     assert run.tries[f"tables.verify[{lake.database}.t]"] == 1, "no retry can help"
-    (told,) = run.xcom("report", "report")["tables"]
-    assert told["status"] == "failed"
-    assert "day=2" in told["error"]
+    (outcome,) = run.xcom("report", "report")["tables"]
+    assert outcome["status"] == "failed"
+    assert "day=2" in outcome["error"]
 
 
 REWRITTEN = """
@@ -520,9 +526,9 @@ def test_a_difference_is_mended_by_the_advice(lake, run_dag, clear_and_run, spar
     imports = REWRITTEN.format(bucket=lake.bucket, source=f"{lake.bucket}/anew")
     run = run_dag(group(lake, engine="Rewritten()", imports=imports, per_table=f"batch_size={batch_size}"))
     assert run.state == "failed"
-    (told,) = run.xcom("report", "report")["tables"]
-    assert told["status"] == "failed"
-    assert told["advice"].startswith("If Hive has written since, sync the table by a new run, then clear this task.")
+    (outcome,) = run.xcom("report", "report")["tables"]
+    assert outcome["status"] == "failed"
+    assert outcome["advice"].startswith("If Hive has written since, sync the table by a new run, then clear this task.")
 
     (table,) = GlueDiscovery(lake.database).discover()
     red = run.red
@@ -534,8 +540,8 @@ def test_a_difference_is_mended_by_the_advice(lake, run_dag, clear_and_run, spar
     again = clear_and_run(run, task_ids=red)
 
     assert again.state == "success", again.states
-    (told,) = again.xcom("report", "report")["tables"]
-    assert (told["status"], list(told["verified"])) == ("converted", ["counts"])
+    (outcome,) = again.xcom("report", "report")["tables"]
+    assert (outcome["status"], list(outcome["verified"])) == ("converted", ["counts"])
     assert sorted(delta_at(spark, lake.location()).collect()) == [(2,), (3,), (4,)]
 
 
@@ -551,9 +557,9 @@ def test_another_list_does_not_make_a_difference_green(lake, run_dag, clear_and_
     again = clear_and_run(run, task_ids=[*steps, "hive_to_delta.report"])
 
     assert again.state == "failed", "this run has converted it, and it was never verified"
-    (told,) = again.xcom("report", "report")["tables"]
-    assert (told["status"], told["verified"]) == ("failed", {})
-    assert told["advice"].startswith("If Hive has written since, sync the table by a new run, then clear this task.")
+    (outcome,) = again.xcom("report", "report")["tables"]
+    assert (outcome["status"], outcome["verified"]) == ("failed", {})
+    assert outcome["advice"].startswith("If Hive has written since, sync the table by a new run, then clear this task.")
 
 
 def test_what_was_verified_before_is_not_compared_with_a_later_list(lake, run_dag, clear_and_run) -> None:
@@ -567,13 +573,13 @@ def test_what_was_verified_before_is_not_compared_with_a_later_list(lake, run_da
     for run, status in ((clear_and_run(first), "converted"), (run_dag(group(lake)), "already_delta")):
         assert run.state == "success"
         assert run.states[f"tables.verify[{lake.database}.t]"] == "skipped"
-        (told,) = run.xcom("report", "report")["tables"]
-        assert told["status"] == status
-        assert "Verified before, by counts at version 0" in told["notes"]
+        (outcome,) = run.xcom("report", "report")["tables"]
+        assert outcome["status"] == status
+        assert "Verified before, by counts at version 0" in outcome["notes"]
 
 
 def test_a_last_step_without_a_word_is_a_failure(lake, run_dag) -> None:
-    """As of a task that was killed: what an earlier step said of the table is not all that was asked for."""
+    """A killed task records nothing, and the outcome of an earlier step is not that of the whole run."""
     lake.put("t/000000_0", {"n": [1]})
     lake.glue_table({"n": "bigint"}, name="t")
     body = f"""
@@ -591,9 +597,9 @@ convert >> silent >> report
 """
     run = run_dag(dag_source(body, imports="from airflow.providers.standard.operators.empty import EmptyOperator"))
     assert run.state == "failed"
-    (told,) = run.xcom("report", "report")["tables"]
-    assert told["status"] == "not_run"
-    assert "ended without a word" in told["error"]
+    (outcome,) = run.xcom("report", "report")["tables"]
+    assert outcome["status"] == "not_run"
+    assert "ended without a word" in outcome["error"]
 
 
 FLAKY = """
@@ -641,13 +647,13 @@ def test_one_denied_one_unsupported_one_flaky(lake, run_dag, clear_and_run, aws_
         assert run.tries[f"tables.convert[{lake.database}.flaky]"] == 2
         assert run.tries[f"tables.list_files[{lake.database}.denied]"] == 1, "no retry can help a denied identity"
         report = run.xcom("report", "report")
-        told = {t["table"].rpartition(".")[2]: t for t in report["tables"]}
-        assert {name: t["status"] for name, t in told.items()} == {
+        outcomes = {t["table"].rpartition(".")[2]: t for t in report["tables"]}
+        assert {name: t["status"] for name, t in outcomes.items()} == {
             "good": "converted", "flaky": "converted", "denied": "failed", "text": "refused",
         }  # fmt: skip
-        assert "AccessDenied" in told["denied"]["error"]
-        assert "Fix what the error names" in told["denied"]["advice"]
-        assert "only supports parquet tables" in told["text"]["error"]
+        assert "AccessDenied" in outcomes["denied"]["error"]
+        assert "Fix what the error names" in outcomes["denied"]["advice"]
+        assert "only supports parquet tables" in outcomes["text"]["error"]
         assert f"1 of 4 tables failed: {lake.database}.denied" in run.log
         before = run.tries
         assert before["tables.convert[0]"] == 0

@@ -33,12 +33,12 @@ def group(
     )
 
 
-def told(run: Run) -> dict[str, dict[str, Any]]:
+def outcomes_of(run: Run) -> dict[str, dict[str, Any]]:
     return {t["table"].rpartition(".")[2]: t for t in run.xcom(REPORT, "report")["tables"]}
 
 
 def statuses(run: Run) -> dict[str, str]:
-    return {name: table["status"] for name, table in told(run).items()}
+    return {name: table["status"] for name, table in outcomes_of(run).items()}
 
 
 @pytest.mark.slow
@@ -55,20 +55,22 @@ def test_converted_once_synced_after_and_left_when_cut_over(lake, run_dag, spark
     first = run_dag(daily)
     assert first.state == "success"
     assert statuses(first) == {"a": "converted", "b": "converted"}
-    assert told(first)["a"]["target_table"] == f"{lake.database}_delta.a"
-    assert "Verified by counts at version 0: 1 file and 1 row" in told(first)["a"]["notes"]
+    assert outcomes_of(first)["a"]["target_table"] == f"{lake.database}_delta.a"
+    assert "Verified by counts at version 0: 1 file and 1 row" in outcomes_of(first)["a"]["notes"]
 
     lake.put("a/000001_0", {"n": [2]})
     lake.s3.delete_object(Bucket=lake.bucket, Key="a/000000_0")
     early = run_dag(group(lake, arguments, per_table=", batch_size=5", sync=mirror))
     assert early.state == "success"
     assert statuses(early) == {"a": "unchanged", "b": "unchanged"}
-    assert any("younger than 0:10:00 in 1 partition(s): the table." in note for note in told(early)["a"]["notes"])
-    assert [any(n.startswith("Verified") for n in told(early)[name]["notes"]) for name in "ab"] == [False, True]
+    assert any(
+        "younger than 0:10:00 in 1 partition(s): the table." in note for note in outcomes_of(early)["a"]["notes"]
+    )
+    assert [any(n.startswith("Verified") for n in outcomes_of(early)[name]["notes"]) for name in "ab"] == [False, True]
     second = run_dag(daily)
     assert second.state == "success"
     assert statuses(second) == {"a": "synced", "b": "unchanged"}
-    assert any(note.startswith("1 file added, 1 removed") for note in told(second)["a"]["notes"])
+    assert any(note.startswith("1 file added, 1 removed") for note in outcomes_of(second)["a"]["notes"])
     for name, original in originals.items():
         spark.catalog.refreshTable(f"{lake.database}.{name}")
         assert_same(spark, original, delta_at(spark, lake.location(name)))
@@ -78,7 +80,7 @@ def test_converted_once_synced_after_and_left_when_cut_over(lake, run_dag, spark
     third = run_dag(daily)
     assert third.state == "success"
     assert statuses(third) == {"a": "skipped", "b": "unchanged"}
-    assert "It is a Delta table in its catalog: cut over" in told(third)["a"]["error"]
+    assert "It is a Delta table in its catalog: cut over" in outcomes_of(third)["a"]["error"]
 
 
 def test_what_is_converted_and_not_verified_is_said(lake, run_dag) -> None:
@@ -86,7 +88,7 @@ def test_what_is_converted_and_not_verified_is_said(lake, run_dag) -> None:
     lake.glue_table({"n": "bigint"}, name="t")
     run = run_dag(group(lake, "convert_new=True"))
     assert (run.state, statuses(run)) == ("success", {"t": "converted"})
-    assert [note for note in told(run)["t"]["notes"] if note.startswith("Not verified: no step of this run has")]
+    assert [note for note in outcomes_of(run)["t"]["notes"] if note.startswith("Not verified: no step of this run has")]
 
 
 def test_a_table_that_was_never_converted_fails_and_the_others_are_synced(lake, run_dag, spark) -> None:
@@ -100,7 +102,7 @@ def test_a_table_that_was_never_converted_fails_and_the_others_are_synced(lake, 
 
     assert run.state == "failed"
     assert statuses(run) == {"new": "failed", "old": "synced"}
-    assert lake.location("new") in told(run)["new"]["error"]
+    assert lake.location("new") in outcomes_of(run)["new"]["error"]
     assert delta_at(spark, lake.location("old")).count() == 2
     assert f"1 of 2 tables failed: {lake.database}.new" in run.log
 
@@ -121,9 +123,9 @@ def test_a_bad_table_stops_no_other_and_keeps_its_first_error(lake, run_dag, spa
 
     assert run.state == "failed"
     assert statuses(run) == {"bad": "failed", "gone": "failed", "good": "synced"}
-    assert "is not a Parquet file" in told(run)["bad"]["error"]
-    assert gone in told(run)["gone"]["error"]
-    assert "Verified by counts at version 1: 2 files and 2 rows" in told(run)["good"]["notes"]
+    assert "is not a Parquet file" in outcomes_of(run)["bad"]["error"]
+    assert gone in outcomes_of(run)["gone"]["error"]
+    assert "Verified by counts at version 1: 2 files and 2 rows" in outcomes_of(run)["good"]["notes"]
     assert f"2 of 3 tables failed: {lake.database}.bad, {lake.database}.gone" in run.log
     assert delta_at(spark, lake.location("good")).count() == 2
     last = Counter(state for task, state in run.states.items() if ".verify[" in task)
@@ -143,9 +145,9 @@ def test_what_this_run_wrote_is_verified_though_its_result_was_lost(lake, run_da
     sync = f"hive_to_delta_sync.tables.sync[{lake.database}.t]"
     assert run.tries[sync] == 1, "the job has left the result of the table itself"
     assert statuses(run) == {"t": "synced"}
-    assert any(note.startswith("Verified by counts at version 1: ") for note in told(run)["t"]["notes"])
+    assert any(note.startswith("Verified by counts at version 1: ") for note in outcomes_of(run)["t"]["notes"])
 
     lake.put("t/000002_0", {"n": [3]})
     again = clear_and_run(run)
     assert again.state == "success", "a newer list says nothing of what this run wrote"
-    assert any(note.startswith("Not verified: ") for note in told(again)["t"]["notes"])
+    assert any(note.startswith("Not verified: ") for note in outcomes_of(again)["t"]["notes"])

@@ -16,6 +16,12 @@ from airflow_hive_to_delta.core.storage.uri import parse_location
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.models import TableInfo
 
+_TABLE_FORMATS = {"hudi": ("hudi", "hoodie"), "delta": ("delta",), "iceberg": ("iceberg",)}
+_FILE_FORMATS = ("orc", "avro", "json", "csv", "rcfile", "sequencefile", "xml", "text")
+# Whole names: another class with Parquet in its name may read the files in another way.
+_PARQUET_CLASSES = {"parquethiveserde", "mapredparquetinputformat", "deprecatedparquetinputformat"}
+_NO_PARTITION_TYPE = re.compile(r"\s*(array|map|struct|uniontype|variant|interval)\b", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class StorageFormat:
@@ -48,8 +54,8 @@ def format_of(table_type: str | None, storage: StorageFormat) -> str:
     # Table formats and symlinks come first, because they can have the serde or the provider of Parquet. Delta comes
     # before Iceberg, because a Delta table with Iceberg metadata beside its log is marked as both.
     names = [provider, properties.get("table_type", "").lower(), handler, classification, *classes]
-    for table_format, words in _TABLE_FORMATS.items():
-        if any(word in text for word in words for text in names):
+    for table_format, markers in _TABLE_FORMATS.items():
+        if any(marker in text for marker in markers for text in names):
             return table_format
     if "metadata_location" in properties:
         return "iceberg"
@@ -123,13 +129,6 @@ def refusal_of(table: TableInfo, storage: StorageFormat) -> str | None:
                 f"To have it in Delta, {copy} and another partition column"
             )
     return None
-
-
-_TABLE_FORMATS = {"hudi": ("hudi", "hoodie"), "delta": ("delta",), "iceberg": ("iceberg",)}
-_FILE_FORMATS = ("orc", "avro", "json", "csv", "rcfile", "sequencefile", "xml", "text")
-# Whole names: another class with Parquet in its name may read the files in another way.
-_PARQUET_CLASSES = {"parquethiveserde", "mapredparquetinputformat", "deprecatedparquetinputformat"}
-_NO_PARTITION_TYPE = re.compile(r"\s*(array|map|struct|uniontype|variant|interval)\b", re.IGNORECASE)
 
 
 def _class_name(name: str) -> str:

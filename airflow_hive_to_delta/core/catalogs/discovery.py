@@ -19,11 +19,13 @@ from airflow_hive_to_delta.core.catalogs.classify import StorageFormat, format_o
 from airflow_hive_to_delta.core.catalogs.nested_tables import mark_nested_tables
 from airflow_hive_to_delta.core.errors import MissingError, SchemaError
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.schema.types import (
-    CHAR_VARCHAR,
+from airflow_hive_to_delta.core.schema.translation import (
     build_delta_schema_from_json,
     build_delta_schema_from_spark,
     spark_type_of,
+)
+from airflow_hive_to_delta.core.schema.types import (
+    CHAR_VARCHAR,
 )
 from airflow_hive_to_delta.core.spark.errors import is_spark_error, spark_call, translate_spark_error
 from airflow_hive_to_delta.core.spark.sql import details, error_condition, sql_identifier
@@ -33,6 +35,11 @@ from airflow_hive_to_delta.core.storage.aws_errors import aws_call
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import Row, SparkSession
+
+_SPARK = "spark.sql.sources."
+#: The columns that Spark gives a table which Hive cannot read.
+_PLACEHOLDER = [{"Name": "col", "Type": "array<string>"}]
+_ABSENT = {"SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION"}
 
 
 class Discovery(Protocol):
@@ -162,10 +169,6 @@ def describe_in_spark(spark: SparkSession, table: TableInfo) -> TableInfo:
 
 # --- AWS Glue ---------------------------------------------------------------------------------------------------
 
-_SPARK = "spark.sql.sources."
-#: The columns that Spark gives a table which Hive cannot read.
-_PLACEHOLDER = [{"Name": "col", "Type": "array<string>"}]
-
 
 def from_glue(found: Mapping[str, Any], discovery: GlueDiscovery) -> TableInfo:
     """The table that Glue's ``get_table`` or ``get_tables`` describes.
@@ -260,8 +263,6 @@ def _is_data_source(properties: Mapping[str, str]) -> bool:
 
 
 # --- Catalogs of the Spark session ------------------------------------------------------------------------------
-
-_ABSENT = {"SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION"}
 
 
 def from_spark(spark: SparkSession, catalog: str, schema: str, name: str) -> TableInfo:

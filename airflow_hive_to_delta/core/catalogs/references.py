@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.models import TableInfo
     from airflow_hive_to_delta.core.options import ConversionOptions
 
+#: Tables whose partitions are read in parallel.
+_TABLES_AT_ONCE = 8
+#: Catalogs that answer "not found" only for tables that do not exist, and an error for those that the caller may not
+#: see. Others may answer "not found" for both: Unity Catalog does not document it, and some REST catalogs intend it.
+_TELL_HIDDEN_FROM_GONE = frozenset({"spark_catalog", "hive_metastore"})
+
 
 @dataclass(frozen=True)
 class CatalogReferences:
@@ -82,13 +88,6 @@ def find_catalog_references(
         for found_there in pool.map(lambda table: _partition_locations(spark, table, anywhere), partitioned):
             locations += found_there
     return CatalogReferences(frozenset(loose_uri(location).rstrip("/") for location in locations))
-
-
-#: Tables whose partitions are read in parallel.
-_TABLES_AT_ONCE = 8
-#: Catalogs that answer "not found" only for tables that do not exist, and an error for those that the caller may not
-#: see. Others may answer "not found" for both: Unity Catalog does not document it, and some REST catalogs intend it.
-_TELL_HIDDEN_FROM_GONE = frozenset({"spark_catalog", "hive_metastore"})
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,9 @@ from airflow_hive_to_delta.core.errors import (
     TransientError,
 )
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.schema.types import hive_type_of
+from airflow_hive_to_delta.core.schema.translation import (
+    hive_type_of,
+)
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import details, error_condition, sql_identifier, sql_literal
 from airflow_hive_to_delta.core.storage import aws
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+_SESSION_NAMES = re.compile(r"[A-Za-z0-9_]+")
+#: The names that Unity Catalog allows.
+_OTHER_NAMES = re.compile(r"[^\x00-\x20./\x7f]+")
+_NOT_THERE = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}
 
 
 @dataclass(frozen=True)
@@ -240,12 +246,6 @@ class _Registered(NamedTuple):
 
     def is_delta_at(self, root: Location) -> bool:
         return self.provider == "delta" and _is_at(self.location, root)
-
-
-_SESSION_NAMES = re.compile(r"[A-Za-z0-9_]+")
-#: The names that Unity Catalog allows.
-_OTHER_NAMES = re.compile(r"[^\x00-\x20./\x7f]+")
-_NOT_THERE = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}
 
 
 def _given(*names: str | None) -> list[str]:

@@ -29,6 +29,21 @@ LISTED_AT = "filesListedAt"
 WAITING = "numWaitingPartitions"
 #: The writer of an entry, as ``DESCRIBE HISTORY`` shows it.
 ENGINE_INFO = f"{DISTRIBUTION}/{_VERSION}"
+_FEATURES = {"columnMapping", "timestampNtz", "typeWidening"}
+# Properties of Delta that are settings only. Every other one needs a table feature, which ALTER TABLE turns on together
+# with the protocol. Without its feature no writer would obey the property.
+_SETTINGS = re.compile(
+    r"delta\.(appendOnly|autoOptimize(\.\w+)?|checkpointInterval|checkpoint\.writeStatsAs(Json|Struct)"
+    r"|compatibility\.symlinkFormatManifest\.enabled|dataSkipping(NumIndexedCols|StatsColumns)"
+    r"|(deletedFile|log|sample|setTransaction)RetentionDuration|enableExpiredLogCleanup|isolationLevel"
+    r"|parquet\.compression\.codec|randomizeFilePrefixes|randomPrefixLength|targetFileSize|tuneFileSizesForRewrites)"
+)
+# Properties that need a feature, each with the text by which the schema shows that the table has it.
+_SHOWN_BY_FIELDS = {
+    "delta.columnMapping.mode": '"delta.columnMapping.id":',
+    "delta.columnMapping.maxColumnId": '"delta.columnMapping.id":',
+    "delta.enableTypeWidening": '"delta.typeChanges":',
+}
 
 
 @dataclass(frozen=True)
@@ -288,23 +303,6 @@ def features_of(delta_type: Any) -> set[str]:
         found |= {"columnMapping"} if "delta.columnMapping.id" in field["metadata"] else set()
         found |= {"typeWidening"} if "delta.typeChanges" in field["metadata"] else set()
     return found.union(*(features_of(delta_type.get(part)) for part in ("elementType", "keyType", "valueType")))
-
-
-_FEATURES = {"columnMapping", "timestampNtz", "typeWidening"}
-# Properties of Delta that are settings only. Every other one needs a table feature, which ALTER TABLE turns on together
-# with the protocol. Without its feature no writer would obey the property.
-_SETTINGS = re.compile(
-    r"delta\.(appendOnly|autoOptimize(\.\w+)?|checkpointInterval|checkpoint\.writeStatsAs(Json|Struct)"
-    r"|compatibility\.symlinkFormatManifest\.enabled|dataSkipping(NumIndexedCols|StatsColumns)"
-    r"|(deletedFile|log|sample|setTransaction)RetentionDuration|enableExpiredLogCleanup|isolationLevel"
-    r"|parquet\.compression\.codec|randomizeFilePrefixes|randomPrefixLength|targetFileSize|tuneFileSizesForRewrites)"
-)
-# Properties that need a feature, each with the text by which the schema shows that the table has it.
-_SHOWN_BY_FIELDS = {
-    "delta.columnMapping.mode": '"delta.columnMapping.id":',
-    "delta.columnMapping.maxColumnId": '"delta.columnMapping.id":',
-    "delta.enableTypeWidening": '"delta.typeChanges":',
-}
 
 
 def _now() -> int:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.storage.base import Storage
     from airflow_hive_to_delta.core.storage.uri import Location
 
+_ROWS_PER_BATCH = 20_000
+_SCHEMA = arrow_schema(WRITTEN_ACTIONS_SCHEMA)
+_KEPT = {"txn", "add", "metaData", "protocol"}
+_FIELDS = {field.name: {part.name for part in field.type} for field in _SCHEMA}
+
 
 def write_checkpoint(storage: Storage, root: Location, version: int) -> None:
     """Write the classic checkpoint of version 0, read it back, and point ``_last_checkpoint`` at it.
@@ -45,12 +50,6 @@ def write_checkpoint(storage: Storage, root: Location, version: int) -> None:
     size = _check(storage, path, rows, adds)
     pointer = {"version": version, "size": rows, "sizeInBytes": size, "numOfAddFiles": adds}
     storage.put_if_absent(log_folder(root).child("_last_checkpoint"), io.BytesIO(action_line(pointer).encode()))
-
-
-_ROWS_PER_BATCH = 20_000
-_SCHEMA = arrow_schema(WRITTEN_ACTIONS_SCHEMA)
-_KEPT = {"txn", "add", "metaData", "protocol"}
-_FIELDS = {field.name: {part.name for part in field.type} for field in _SCHEMA}
 
 
 def _actions(storage: Storage, entry: Location) -> Iterator[dict[str, Any]]:

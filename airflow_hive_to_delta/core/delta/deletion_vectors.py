@@ -14,6 +14,12 @@ from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.delta.snapshot import Snapshot
 
+#: Delta writes base 85 in the alphabet of ZeroMQ, Python in that of Git.
+_Z85_TO_B85 = str.maketrans(
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+)
+
 
 def vector_files(snapshot: Snapshot) -> Iterator[Location]:
     """Every file with deletion vectors that the log names, in its state or in an entry that still exists."""
@@ -45,10 +51,3 @@ def vector_file(root: Location, storage_type: str, path: str) -> Location:
         ) from error
     folder = root.child(path[:-20]) if path[:-20] else root
     return folder.child(f"deletion_vector_{name}.bin")
-
-
-#: Delta writes base 85 in the alphabet of ZeroMQ, Python in that of Git.
-_Z85_TO_B85 = str.maketrans(
-    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
-    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
-)

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 ROLLBACK = "rollback.json"
 #: The folder of logs that were rolled back. Hive, Spark, Delta and every listing of this package ignore it.
 ROLLED_BACK = "_delta_log_rolled_back"
+COMMIT = re.compile(r"\d{20}\.json")
+_CHECKPOINT = re.compile(
+    r"(?P<version>\d{20})\.checkpoint"
+    r"(\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<id>[0-9a-fA-F-]{32,36}))?\.(?P<kind>parquet|json)"
+)
+#: Far more than a commitInfo needs. The first line of an entry of another writer can have any length.
+_FIRST_LINE_LIMIT = 4 * 1024 * 1024
 
 
 def log_folder(root: Location) -> Location:
@@ -175,15 +182,6 @@ def refuse_catalog_managed(storage: Storage, root: Location) -> None:
         )
 
 
-def some(words: Sequence[object], most: int = 5) -> str:
+def some(items: Sequence[object], most: int = 5) -> str:
     """The first few of a list, and how many more there are, for a message."""
-    return ", ".join(map(str, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")
-
-
-COMMIT = re.compile(r"\d{20}\.json")
-_CHECKPOINT = re.compile(
-    r"(?P<version>\d{20})\.checkpoint"
-    r"(\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<id>[0-9a-fA-F-]{32,36}))?\.(?P<kind>parquet|json)"
-)
-#: Far more than a commitInfo needs. The first line of an entry of another writer can have any length.
-_FIRST_LINE_LIMIT = 4 * 1024 * 1024
+    return ", ".join(map(str, items[:most])) + (f" and {len(items) - most} more" if len(items) > most else "")

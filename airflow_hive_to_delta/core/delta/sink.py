@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 APPEND = "append"
 COMPLETE = "complete"
+_NEW_COLUMNS = "DELTA_METADATA_MISMATCH"
+_OTHER_TYPES = "DELTA_FAILED_TO_MERGE_FIELDS"
+_OPTIONS = {name.lower(): name for name in ("mergeSchema", "overwriteSchema", "txnAppId")}
+_ACTION = re.compile(rb'\s*{\s*"(\w+)"')
 
 
 class DeltaSink:
@@ -220,12 +224,6 @@ class DeltaSink:
         with spark_call(f"Reading the partition columns of {self}"):
             row = spark.sql(f"DESCRIBE DETAIL {sql_identifier('delta', str(self._root))}").first()
         return list(row.partitionColumns) if row else []
-
-
-_NEW_COLUMNS = "DELTA_METADATA_MISMATCH"
-_OTHER_TYPES = "DELTA_FAILED_TO_MERGE_FIELDS"
-_OPTIONS = {name.lower(): name for name in ("mergeSchema", "overwriteSchema", "txnAppId")}
-_ACTION = re.compile(rb'\s*{\s*"(\w+)"')
 
 
 def _output_mode(given: str) -> str:

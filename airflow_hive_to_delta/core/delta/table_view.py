@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 #: What can be done with a Delta table, by the names of Spark's ``TableCapability``.
 CAPABILITIES = frozenset({"ACCEPT_ANY_SCHEMA", "BATCH_READ", "V1_BATCH_WRITE", "OVERWRITE_BY_FILTER", "TRUNCATE"})
+_TRAVEL = re.compile(r"(?P<path>.*)@(?:[vV](?P<version>[0-9]{1,19})|(?P<time>[0-9]{17}))", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -248,9 +249,6 @@ def view_of(spark: SparkSession, table: DeltaTableView | TableInfo | str, option
     if "/" in table:
         return DeltaTableView.for_path(spark, table, options=options)
     return DeltaTableView.for_name(spark, table, options=options)
-
-
-_TRAVEL = re.compile(r"(?P<path>.*)@(?:[vV](?P<version>[0-9]{1,19})|(?P<time>[0-9]{17}))", re.DOTALL)
 
 
 def _catalog_table(spark: SparkSession, parts: Sequence[str]) -> CatalogTable:

@@ -1,7 +1,7 @@
 """Cut-over in AWS Glue: the Delta definition replaces the Hive one, under the same name, and the way back.
 
 The Hive definition is kept unchanged beside the log before it is replaced. When a crawler or a person has put
-another one in the place of the Delta one since, and a second cut-over replaces that, it is kept beside the first. The
+another one where the Delta one was, and a second cut-over replaces that, it is kept beside the first. The
 partitions stay in Glue as they are, where no reader of a Delta table looks, so that the way back restores all of the
 table.
 """
@@ -39,7 +39,7 @@ def cut_over_table(spark: SparkSession, table: TableInfo, *, options: Conversion
     understands goes. ``rollback_table`` brings the old definition back.
 
     :param table: the table as Glue's discovery found it.
-    :raises PermanentError: it is no Parquet table in Glue that this package has converted at its own place.
+    :raises PermanentError: it is no Parquet table in Glue that this package has converted at its own location.
     """
     started = time.monotonic()
     options = options or ConversionOptions()

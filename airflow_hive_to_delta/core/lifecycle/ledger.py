@@ -191,7 +191,7 @@ class Ledger:
 
     @cached_property
     def _overwritten(self) -> dict[str, list[int]]:
-        """For each part the versions of which it does not count."""
+        """By part, the versions that it covers although the log has other entries for them now."""
         return {part.name: part.overwritten(self.entries) for part in self.parts}
 
     @cached_property

@@ -120,7 +120,7 @@ def _check_log_is_whole(snapshot: Snapshot) -> None:
 def _removed_before(
     snapshot: Snapshot, until: float, options: ConversionOptions, kept: Counter[str]
 ) -> Iterator[tuple[Location, _Removed]]:
-    """Files outside the root that are not live and were removed before a time, in the order of their places."""
+    """Files outside the root that are not live and were removed before a time, in the order of their locations."""
     for row in _find_external(snapshot).toLocalIterator():
         location = _parse_key(row.key)
         if row.is_live:
@@ -165,7 +165,7 @@ def _find_external(snapshot: Snapshot) -> DataFrame:
             F.max("size").alias("size"),
         )
     )
-    # Delta forgets a removal when it is as old as a vacuum waits for. What the ledger has, and the log has no word of
+    # Delta forgets a removal when it is as old as a vacuum waits for. What the ledger has, and the log does not name
     # any more, was removed before the oldest entry that is left.
     oldest = snapshot.history[-1].timestamp if versions and not ledger.forgotten else None
     forgotten = (

@@ -15,9 +15,16 @@ from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, SchemaError
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.readers import outside_note
-from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema, build_table_schema
+from airflow_hive_to_delta.core.schema.evidence import Evidence
+from airflow_hive_to_delta.core.schema.merge import TableSchema, build_table_schema
 from airflow_hive_to_delta.core.schema.partition_values import check_zone, is_partition_type
-from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_glue, parse_hive_type, struct_of
+from airflow_hive_to_delta.core.schema.translation import (
+    build_delta_schema_from_glue,
+    parse_hive_type,
+)
+from airflow_hive_to_delta.core.schema.types import (
+    struct_of,
+)
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location, redacted
 
 if TYPE_CHECKING:

@@ -115,7 +115,7 @@ class Records:
         ]
 
     def keep_definition(self, target: Target, region: str | None, definition: Mapping[str, Any]) -> str:
-        """Keep a definition in Glue that is about to be replaced, beside those kept before. The name of the record."""
+        """Keep a definition in Glue that is about to be replaced, beside earlier ones. Returns its record's name."""
         numbers = [int(match[1]) for name in self._names("") if (match := _DEFINITION.fullmatch(name))]
         record = f"definition-{max(numbers, default=-1) + 1}.json"
         document = {"catalog": target.catalog, "database": target.schema, "name": target.table, "region": region}
@@ -177,8 +177,8 @@ class Records:
         return documents
 
     def _names(self, folder: str) -> list[str]:
-        place = self.folder.child(folder) if folder else self.folder
-        return sorted(file.name for file in self.storage.list_files(place) if file.name.endswith(".json"))
+        location = self.folder.child(folder) if folder else self.folder
+        return sorted(file.name for file in self.storage.list_files(location) if file.name.endswith(".json"))
 
     def _check(self, name: str, document: Mapping[str, Any], expected: _Expected) -> None:
         for field, is_right in expected.items():

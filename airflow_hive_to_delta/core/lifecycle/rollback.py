@@ -251,7 +251,7 @@ def _is_other_entry(storage: Storage, one: Location, other: Location) -> bool:
 
 
 def _move_files(records: Records, plan: RollbackPlan) -> int:
-    """Move what Delta wrote out of Hive's sight, each file to the same place beside the log that was moved."""
+    """Move files that Delta wrote from where Hive reads them to the folder of the moved log, under the same paths."""
 
     def move(relative: str) -> bool:
         try:

@@ -266,11 +266,11 @@ def _describe_losses(
 
 def _format_versions(versions: Sequence[int]) -> str:
     """Versions as a list in Python, with ranges where they are shorter: ``[1, *range(3, 12)]``."""
-    words: list[str] = []
+    parts: list[str] = []
     start = 0
     for end in range(1, len(versions) + 1):
         if end == len(versions) or versions[end] != versions[end - 1] + 1:
             run = versions[start:end]
-            words += [f"*range({run[0]}, {run[-1] + 1})"] if len(run) > 5 else map(str, run)
+            parts += [f"*range({run[0]}, {run[-1] + 1})"] if len(run) > 5 else map(str, run)
             start = end
-    return f"[{', '.join(words)}]"
+    return f"[{', '.join(parts)}]"

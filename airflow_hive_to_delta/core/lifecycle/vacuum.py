@@ -139,12 +139,12 @@ def _choose_retention(snapshot: Snapshot, hours: float, allow_short: bool) -> tu
 
 def _parse_interval(text: str, root: Location) -> float:
     """Milliseconds of an interval as Delta's properties have it: ``interval 1 week``."""
-    words = text.lower().replace("interval", "", 1).split()
-    units = [unit.rstrip("s") for unit in words[1::2]]
+    parts = text.lower().replace("interval", "", 1).split()
+    units = [unit.rstrip("s") for unit in parts[1::2]]
     try:
-        if not words or len(words) % 2:
+        if not parts or len(parts) % 2:
             raise ValueError(text)  # noqa: TRY301
-        return sum(float(count) * _MILLIS[unit] for count, unit in zip(words[::2], units, strict=True))
+        return sum(float(count) * _MILLIS[unit] for count, unit in zip(parts[::2], units, strict=True))
     except (ValueError, KeyError) as error:
         raise PermanentError(
             f"{root} has delta.deletedFileRetentionDuration = {text!r}, expected something like 'interval 1 week'. "

@@ -19,7 +19,6 @@ from airflow_hive_to_delta.core.errors import (
     MissingError,
     PermanentError,
     UnsupportedTableError,
-    VerificationError,
 )
 from airflow_hive_to_delta.core.files import ListedFiles
 from airflow_hive_to_delta.core.lifecycle.comparison import Comparison
@@ -30,7 +29,7 @@ from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.listing.base import Listing
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.results import VerifyLevel, VerifyResult
+from airflow_hive_to_delta.core.results import VerificationError, VerifyLevel, VerifyResult
 from airflow_hive_to_delta.core.storage.uri import canonical_uri_column
 
 if TYPE_CHECKING:

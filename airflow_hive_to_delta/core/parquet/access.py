@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PROBE_SCHEMA = "way string, reason string"
+_PROBE_SCHEMA = "reader string, reason string"
 _PROBE_ARROW_SCHEMA = arrow_schema(_PROBE_SCHEMA)
-_Way = Literal["worker", "webhdfs", "spark"]
+_Reader = Literal["worker", "webhdfs", "spark"]
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ def choose_access(
         if storage is None or storage.scheme in ("file", *S3_SCHEMES):
             continue
         service = _web_hdfs(spark, storage)
-        way, reason = _probe(files, prefix, service, options)
-        if way == "spark":
+        reader, reason = _probe(files, prefix, service, options)
+        if reader == "spark":
             return read_by_spark(prefix, reason, options)
-        if way == "webhdfs" and service is not None:
+        if reader == "webhdfs" and service is not None:
             web_hdfs[storage.authority] = service
             notes.append(f"The footers of {prefix} were read over WebHDFS, because Python workers have no libhdfs")
             logger.info("%s", notes[-1])
@@ -90,7 +90,9 @@ def read_by_spark(where: str, reason: str, options: ConversionOptions) -> FileAc
 
 @dataclass
 class AccessProbe:
-    """The function for ``mapInArrow`` that says of a file how workers can read it: the first way that they have.
+    """The function for ``mapInArrow`` that says who can read a file.
+
+    It is a worker by itself, a worker over WebHDFS, or Spark's own reader, the first of them that can.
 
     A file that is missing, damaged or denied to an identity that the worker has is not looked into any further: the
     run will say what is wrong with it.
@@ -103,10 +105,10 @@ class AccessProbe:
         for batch in batches:
             rows = [self._try(file["path"], file["size"]) for file in batch.to_pylist(maps_as_pydicts="strict")]
             yield pa.RecordBatch.from_pylist(
-                [{"way": way, "reason": reason} for way, reason in rows], schema=_PROBE_ARROW_SCHEMA
+                [{"reader": reader, "reason": reason} for reader, reason in rows], schema=_PROBE_ARROW_SCHEMA
             )
 
-    def _try(self, path: str, size: int) -> tuple[_Way, str]:
+    def _try(self, path: str, size: int) -> tuple[_Reader, str]:
         try:
             location = parse_location(path, "file path")
             read_tail(location, size, self.options)
@@ -127,13 +129,13 @@ class AccessProbe:
         return "webhdfs", reason
 
 
-def _probe(files: DataFrame, prefix: str, web_hdfs: WebHdfs | None, options: ConversionOptions) -> tuple[_Way, str]:
+def _probe(files: DataFrame, prefix: str, web_hdfs: WebHdfs | None, options: ConversionOptions) -> tuple[_Reader, str]:
     from pyspark.sql import functions as F  # noqa: N812
 
     one = files.where(F.col("path").startswith(f"{prefix}/") & (F.col("size") > 0)).limit(1)
     with spark_call(f"Trying whether Python workers can read {prefix}"):
         found = one.mapInArrow(AccessProbe(web_hdfs, options), _PROBE_SCHEMA).collect()
-    return (found[0].way, found[0].reason) if found else ("worker", "")
+    return (found[0].reader, found[0].reason) if found else ("worker", "")
 
 
 def _parse_storage(prefix: str) -> Location | None:

@@ -27,7 +27,8 @@ from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, che
 from airflow_hive_to_delta.core.parquet.footers import FooterReader
 from airflow_hive_to_delta.core.progress import count_work
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
-from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema
+from airflow_hive_to_delta.core.schema.evidence import Evidence
+from airflow_hive_to_delta.core.schema.merge import TableSchema
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.persistence import persisted
 from airflow_hive_to_delta.core.spark.session import has_driver
@@ -81,7 +82,7 @@ class DescribedFiles:
 
     @classmethod
     def none(cls, spark: SparkSession) -> DescribedFiles:
-        """What there is to say of no files."""
+        """The description of a table without files."""
         return cls(lambda: local_frame(spark, [], DESCRIBED_SCHEMA), 0, 0, 0, None, {}, scanned=False, rows=[])
 
     @cached_property

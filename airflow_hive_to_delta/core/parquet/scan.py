@@ -31,8 +31,10 @@ from airflow_hive_to_delta.core.parquet.statistics import (
     timestamp_bound,
 )
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
-from airflow_hive_to_delta.core.schema.merge import Evidence
-from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_spark
+from airflow_hive_to_delta.core.schema.evidence import Evidence
+from airflow_hive_to_delta.core.schema.translation import (
+    build_delta_schema_from_spark,
+)
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.versions import file_metadata
 from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location

@@ -10,15 +10,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-
-def arrow_schema(ddl: str) -> pa.Schema:
-    """The Arrow schema of a schema in DDL, in which each column is a name, one space and a type.
-
-    :raises ValueError: a column has a type that no schema of this package has needed so far.
-    """
-    return pa.schema([(name, _arrow_type(kind)) for name, kind in _fields(ddl, " ")])
-
-
 _PRIMITIVES = {
     "string": pa.string(),
     "binary": pa.binary(),
@@ -26,6 +17,14 @@ _PRIMITIVES = {
     "int": pa.int32(),
     "bigint": pa.int64(),
 }
+
+
+def arrow_schema(ddl: str) -> pa.Schema:
+    """The Arrow schema of a schema in DDL, in which each column is a name, one space and a type.
+
+    :raises ValueError: a column has a type that no schema of this package has needed so far.
+    """
+    return pa.schema([(name, _arrow_type(kind)) for name, kind in _fields(ddl, " ")])
 
 
 def _arrow_type(ddl: str) -> pa.DataType:

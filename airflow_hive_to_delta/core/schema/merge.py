@@ -1,22 +1,25 @@
 """The schema of a table from its catalog and from the schemas of all its files (rules 10 to 12, 29).
 
-Executors collect the schemas of files as :class:`Evidence`, which is merged in any order. From it the driver makes the
-schema of the table (:func:`build_table_schema`).
+The driver makes it (:func:`build_table_schema`) from what executors have collected of the files: :class:`Evidence`.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.readers import Trait, failing, reading
+from airflow_hive_to_delta.core.schema.evidence import Evidence
 from airflow_hive_to_delta.core.schema.partition_values import is_partition_type
+from airflow_hive_to_delta.core.schema.translation import (
+    respell,
+    spark_type_of,
+)
 from airflow_hive_to_delta.core.schema.types import (
     CHAR_VARCHAR,
     PARTS,
@@ -26,113 +29,14 @@ from airflow_hive_to_delta.core.schema.types import (
     field_of,
     is_primitive,
     nested_of,
-    respell,
-    spark_type_of,
     struct_of,
     walk_fields,
     widening_rank,
     wider_type,
 )
 
-
-@dataclass
-class Evidence:
-    """The types and names that files have for one column and for those inside it. The outermost column is the row.
-
-    Each fact is kept with the smallest path of the files that have it. So merging is associative, commutative and
-    idempotent, and the size depends on how much files differ, not on how many there are. Of files with equal schemas
-    only the one with the smallest path counts.
-    """
-
-    #: ``struct``, ``array``, ``map`` or a primitive type, each with a file.
-    types: dict[str, str] = field(default_factory=dict)
-    #: Spellings of the column's name, each with a file.
-    spellings: dict[str, str] = field(default_factory=dict)
-    #: The file that decides the position of the column among its siblings, and its position there.
-    first: tuple[str, int] | None = None
-    #: Fields of a struct, by name in lower case.
-    fields: dict[str, Evidence] = field(default_factory=dict)
-    #: ``element`` of an array, ``key`` and ``value`` of a map.
-    parts: dict[str, Evidence] = field(default_factory=dict)
-
-    @classmethod
-    def of_file(cls, file_schema: Mapping[str, Any], path: str) -> Self:
-        """The evidence of one file, whose schema may have types that Delta does not have.
-
-        :raises SchemaError: two of its columns differ only by case.
-        """
-        return cls._of(dict(file_schema), path, ())
-
-    @classmethod
-    def _of(cls, file_type: DeltaType, path: str, where: tuple[str, ...]) -> Self:
-        if isinstance(file_type, str):
-            return cls({file_type: path})
-        seen = cls({file_type["type"]: path})
-        for index, column in enumerate(file_type.get("fields", ())):
-            name, key = column["name"], column["name"].lower()
-            if key in seen.fields:
-                other = next(iter(seen.fields[key].spellings))
-                raise SchemaError(
-                    f"The file {path} has the columns {dotted((*where, other))} and {dotted((*where, name))}, which "
-                    "Delta takes for one. Rewrite the file with one of them renamed"
-                )
-            child = cls._of(column["type"], path, (*where, name))
-            child.spellings, child.first = {name: path}, (path, index)
-            seen.fields[key] = child
-        for part, key in PARTS.get(file_type["type"], {}).items():
-            seen.parts[part] = cls._of(file_type[key], path, (*where, part))
-        return seen
-
-    def merge(self, other: Evidence) -> Evidence:
-        """The evidence of both, as a new object. ``Evidence()`` is the neutral element."""
-        return Evidence(
-            _least(self.types, other.types),
-            _least(self.spellings, other.spellings),
-            min((first for first in (self.first, other.first) if first), default=None),
-            _merged(self.fields, other.fields),
-            _merged(self.parts, other.parts),
-        )
-
-    def to_json(self) -> str:
-        """The evidence as JSON text, for :meth:`from_json`."""
-        paths = sorted(set(self._paths()))
-        number = {path: index for index, path in enumerate(paths)}
-        return json.dumps({"paths": paths, "row": self._numbered(number)}, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """The evidence that :meth:`to_json` made a text of."""
-        document = json.loads(text)
-        return cls._from_numbered(document["row"], document["paths"])
-
-    def _paths(self) -> Iterator[str]:
-        yield from self.types.values()
-        yield from self.spellings.values()
-        if self.first:
-            yield self.first[0]
-        for child in (*self.fields.values(), *self.parts.values()):
-            yield from child._paths()
-
-    # The paths of a few files recur at every column, so the document has a list of paths and refers to it by number.
-    def _numbered(self, number: Mapping[str, int]) -> list[Any]:
-        return [
-            {name: number[path] for name, path in self.types.items()},
-            {name: number[path] for name, path in self.spellings.items()},
-            [number[self.first[0]], self.first[1]] if self.first else None,
-            {name: child._numbered(number) for name, child in self.fields.items()},
-            {name: child._numbered(number) for name, child in self.parts.items()},
-        ]
-
-    @classmethod
-    def _from_numbered(cls, row: list[Any], paths: Sequence[str]) -> Self:
-        types, spellings, first, fields, parts = row
-        return cls(
-            {name: paths[index] for name, index in types.items()},
-            {name: paths[index] for name, index in spellings.items()},
-            (paths[first[0]], first[1]) if first else None,
-            {name: cls._from_numbered(child, paths) for name, child in fields.items()},
-            {name: cls._from_numbered(child, paths) for name, child in parts.items()},
-        )
+# Characters that Delta allows in names only with column mapping (rule 11).
+_SPECIAL = frozenset(" ,;{}()\n\t=")
 
 
 @dataclass
@@ -216,10 +120,6 @@ def build_table_schema(
 def needs_column_mapping(schema: DeltaType) -> bool:
     """Whether a name in the schema has a character that Delta allows only with column mapping (rule 11)."""
     return any(_SPECIAL.intersection(column["name"]) for _, column in walk_fields(schema))
-
-
-# Characters that Delta allows in names only with column mapping (rule 11).
-_SPECIAL = frozenset(" ,;{}()\n\t=")
 
 
 class _Resolver:
@@ -423,14 +323,6 @@ def _contains(delta_type: DeltaType, primitive: str) -> bool:
     if delta_type["type"] == "struct":
         return any(_contains(column["type"], primitive) for column in delta_type["fields"])
     return any(_contains(delta_type[key], primitive) for key in PARTS[delta_type["type"]].values())
-
-
-def _least(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
-    return {**one, **{name: min(path, one.get(name, path)) for name, path in other.items()}}
-
-
-def _merged(one: Mapping[str, Evidence], other: Mapping[str, Evidence]) -> dict[str, Evidence]:
-    return {**one, **{name: one[name].merge(seen) if name in one else seen for name, seen in other.items()}}
 
 
 def _some(found: Iterable[str], most: int = 10) -> str:

@@ -20,7 +20,7 @@ _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _BLANKS = "".join(map(chr, range(0x21)))
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_FLOAT_WORD = re.compile(r"nan|[+-]?inf(inity)?", re.IGNORECASE)
+_SPECIAL_FLOAT = re.compile(r"nan|[+-]?inf(inity)?", re.IGNORECASE)
 _DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})")
 _TIMESTAMP = re.compile(
     r"([0-9]{4}-[0-9]{1,2}-[0-9]{1,2})(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,9}))?)? ?"
@@ -148,10 +148,10 @@ def _integer(raw: str, delta_type: str) -> str:
 
 
 def _boolean(raw: str) -> str:
-    word = raw.strip(_BLANKS).lower()
-    if word not in _TRUE | _FALSE:
+    text = raw.strip(_BLANKS).lower()
+    if text not in _TRUE | _FALSE:
         raise ValueError(raw)
-    return "true" if word in _TRUE else "false"
+    return "true" if text in _TRUE else "false"
 
 
 def _decimal(raw: str, precision: int, scale: int) -> str:
@@ -166,8 +166,8 @@ def _decimal(raw: str, precision: int, scale: int) -> str:
 
 
 def _float(raw: str) -> str:
-    word = _FLOAT_WORD.fullmatch(raw.strip(_BLANKS))
-    value = float((word or _matched(_NUMBER, raw))[0])
+    special = _SPECIAL_FLOAT.fullmatch(raw.strip(_BLANKS))
+    value = float((special or _matched(_NUMBER, raw))[0])
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):

@@ -19,6 +19,15 @@ from airflow_hive_to_delta.core.spark.session import python_of_workers
 
 _DENIED_BY_SPARK = ("AccessDenied", "AccessControlException", "Permission denied", "Status Code: 403",
                     "AuthorizationPermissionMismatch", "PERMISSION_DENIED", "INSUFFICIENT_PERMISSIONS")  # fmt: skip
+#: What comes before the message of an error of Java that ended a job, where Spark does not take it away.
+_JOB_ABORTED = re.compile(
+    r"^(org\.apache\.spark\.SparkException: )?Job aborted due to stage failure: Task .*\(TID \d+\) \([^)]*\): "
+    r"(java\.lang\.RuntimeException: )?"
+)
+#: In an error of raise_error() in a query of this package, which checks its input: in Spark 4, and in Spark 3.5.
+_RAISED_BY_QUERY = ("USER_RAISED_EXCEPTION", "org.apache.spark.sql.catalyst.expressions.RaiseError")
+#: In an error of Python, or in one of PySpark for packages that it needs itself.
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)|PACKAGE_NOT_INSTALLED\] (\w+)")
 
 
 @contextmanager
@@ -65,23 +74,12 @@ def translate_spark_error(error: Exception, doing: str) -> HiveToDeltaError:
         return TransientError(f"{message}. {RENEW_CREDENTIALS}")
     if missing := _MISSING_MODULE.search(text):
         return PermanentError(f"{doing}: {_without_module(missing[1] or missing[2].lower())}")
-    if any(words in text for words in _DENIED_BY_SPARK):
+    if any(denied in text for denied in _DENIED_BY_SPARK):
         return AccessDeniedError(f"{message}. Grant the session's identity access, or run with another one")
     if "NoSuchBucket" in text or "UnknownStoreException" in text:
         return MissingError(message)
-    permanent = isinstance(error, AnalysisException) or any(words in text for words in _RAISED_BY_QUERY)
+    permanent = isinstance(error, AnalysisException) or any(raised in text for raised in _RAISED_BY_QUERY)
     return PermanentError(message) if permanent else TransientError(message)
-
-
-#: What comes before the message of an error of Java that ended a job, where Spark does not take it away.
-_JOB_ABORTED = re.compile(
-    r"^(org\.apache\.spark\.SparkException: )?Job aborted due to stage failure: Task .*\(TID \d+\) \([^)]*\): "
-    r"(java\.lang\.RuntimeException: )?"
-)
-#: In an error of raise_error() in a query of this package, which checks its input: in Spark 4, and in Spark 3.5.
-_RAISED_BY_QUERY = ("USER_RAISED_EXCEPTION", "org.apache.spark.sql.catalyst.expressions.RaiseError")
-#: In an error of Python, or in one of PySpark for packages that it needs itself.
-_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)|PACKAGE_NOT_INSTALLED\] (\w+)")
 
 
 def _without_module(name: str) -> str:

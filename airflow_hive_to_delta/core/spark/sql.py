@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 TABLE_DETAILS = "# Detailed Table Information"
 PARTITION_DETAILS = "# Detailed Partition Information"
 STORAGE_DETAILS = "# Storage Information"
+#: Conditions under the names that Delta Lake 3.3 has for them.
+_EARLIER_CONDITIONS = {"_LEGACY_ERROR_TEMP_DELTA_0007": "DELTA_METADATA_MISMATCH"}
 
 
 def sql_identifier(*parts: str) -> str:
@@ -52,7 +54,3 @@ def error_condition(error: PySparkException) -> str:
     get_condition = getattr(error, "getCondition", None) or error.getErrorClass
     condition = get_condition() or ""
     return _EARLIER_CONDITIONS.get(condition, condition)
-
-
-#: Conditions under the names that Delta Lake 3.3 has for them.
-_EARLIER_CONDITIONS = {"_LEGACY_ERROR_TEMP_DELTA_0007": "DELTA_METADATA_MISMATCH"}

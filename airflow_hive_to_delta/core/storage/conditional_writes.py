@@ -20,6 +20,8 @@ from airflow_hive_to_delta.core.storage.uri import Location
 
 #: Does something to the object at a location.
 Request = Callable[[Location], object]
+#: Folders of a table's log and of the records in it, which readers of Delta pass over.
+_LOG = "/_delta_log/"
 
 
 def require_conditional_writes(
@@ -62,8 +64,6 @@ logger = logging.getLogger(__name__)
 _lock = Lock()
 _locks: dict[tuple[str, str, str], Lock] = {}
 _honoured: set[tuple[str, str, str]] = set()
-#: Folders of a table's log and of the records in it, which readers of Delta pass over.
-_LOG = "/_delta_log/"
 
 
 def _probe_of(path: Location) -> Location:

@@ -33,6 +33,19 @@ NO_CREDENTIALS_NOTE = (
     "through dbutils, whose writes are not conditional. Keep other writers away from the table while it is converted "
     "or synced"
 )
+_CLAIM_MILLISECONDS = 10 * 60 * 1000
+#: The most seconds before an entry is claimed again that another writer had a claim to.
+_PAUSES = (0.5, 1.0, 2.0, 4.0)
+#: The longest text that is written by one call, where there is another way.
+_LONGEST_TEXT = 16 * MEBIBYTE
+_HEAD_BYTES = 65536
+_MISSING = re.compile(r"FileNotFound|NoSuchFile|No such file|NoSuchKey|PATH_NOT_FOUND", re.IGNORECASE)
+_EXISTS = re.compile(r"FileAlreadyExists|already exists", re.IGNORECASE)
+_DENIED = re.compile(
+    r"AccessDenied|AccessControl|PERMISSION_DENIED|INSUFFICIENT_PERMISSIONS|Forbidden|UnauthorizedAccess|"
+    r"LocalFilesystemAccessDenied|NO_PARENT_EXTERNAL_LOCATION",
+    re.IGNORECASE,
+)
 
 
 def is_databricks() -> bool:
@@ -77,10 +90,10 @@ class DatabricksStorage:
             return self._write(path, source)
         for pause in (*_PAUSES, None):
             try:
-                with self._claimed(path):
+                with self._holding_claim(path):
                     # A writer that had the claim before may have written the entry in the meantime.
                     return self._find(path) is None and self._write(path, source)
-            except _ClaimedError:
+            except _EntryClaimedError:
                 if pause is None:
                     raise
             # A random time, so that writers that found each other's claims do not do so again.
@@ -118,7 +131,7 @@ class DatabricksStorage:
         return [f"{_name(info)}{'/' if _is_folder(info) else ''}" for info in self._list(folder)]
 
     def list_files(self, folder: Location) -> list[StoredFile]:
-        return [_stored(info) for info in self._list(folder) if not _is_folder(info)]
+        return [_stored_file(info) for info in self._list(folder) if not _is_folder(info)]
 
     def delete(self, path: Location) -> None:
         with suppress(MissingError), _dbutils_call(f"Deleting {path}"):
@@ -139,10 +152,10 @@ class DatabricksStorage:
             self.size(target)  # an earlier call moved it
 
     @contextmanager
-    def _claimed(self, entry: Location) -> Iterator[None]:
+    def _holding_claim(self, entry: Location) -> Iterator[None]:
         """Hold the only claim to an entry while the block runs.
 
-        :raises _ClaimedError: another writer has a claim to it.
+        :raises _EntryClaimedError: another writer has a claim to it.
         """
         before, log, name = entry.path.rpartition("/_delta_log/")
         folder = Location(entry.scheme, entry.authority, f"{before}{log}{RECORDS_FOLDER}")
@@ -158,7 +171,7 @@ class DatabricksStorage:
             # By the clock of the storage, which wrote them both.
             old = {each for each, file in claims.items() if file.modified < mine.modified - _CLAIM_MILLISECONDS}
             if claims.keys() - old:
-                raise _ClaimedError(
+                raise _EntryClaimedError(
                     f"Another writer is about to write {entry}: it has the claim {folder.child(min(claims))}. Try "
                     "again; the claim of a writer that was killed counts for ten minutes"
                 )
@@ -209,14 +222,14 @@ class DatabricksStorage:
             return None
         name = path.path.rpartition("/")[2]
         # Of a folder its contents are listed.
-        whole = [info for info in found if _name(info) == name and _below(info) == path.path]
-        return _stored(whole[0]) if whole else None
+        whole = [info for info in found if _name(info) == name and _path_of(info) == path.path]
+        return _stored_file(whole[0]) if whole else None
 
     def _list(self, folder: Location) -> list[Any]:
         try:
             with _dbutils_call(f"Listing {folder}"):
                 # Hadoop's client writes an empty file for a folder, under the folder's own name.
-                return [info for info in self._files.ls(str(folder)) if _below(info) != folder.path]
+                return [info for info in self._files.ls(str(folder)) if _path_of(info) != folder.path]
         except MissingError:
             return []
 
@@ -239,26 +252,11 @@ class DatabricksStorage:
         return bytes(rows[0].content)
 
 
-_CLAIM_MILLISECONDS = 10 * 60 * 1000
-#: The most seconds before an entry is claimed again that another writer had a claim to.
-_PAUSES = (0.5, 1.0, 2.0, 4.0)
-#: The longest text that is written by one call, where there is another way.
-_LONGEST_TEXT = 16 * MEBIBYTE
-_HEAD_BYTES = 65536
-_MISSING = re.compile(r"FileNotFound|NoSuchFile|No such file|NoSuchKey|PATH_NOT_FOUND", re.IGNORECASE)
-_EXISTS = re.compile(r"FileAlreadyExists|already exists", re.IGNORECASE)
-_DENIED = re.compile(
-    r"AccessDenied|AccessControl|PERMISSION_DENIED|INSUFFICIENT_PERMISSIONS|Forbidden|UnauthorizedAccess|"
-    r"LocalFilesystemAccessDenied|NO_PARENT_EXTERNAL_LOCATION",
-    re.IGNORECASE,
-)
-
-
 class _AlreadyThereError(HiveToDeltaError):
     pass
 
 
-class _ClaimedError(TransientError):
+class _EntryClaimedError(TransientError):
     pass
 
 
@@ -316,7 +314,7 @@ def _name(info: Any) -> str:
     return str(info.name).rstrip("/")
 
 
-def _below(info: Any) -> str:
+def _path_of(info: Any) -> str:
     """The path of a listed file without scheme and bucket."""
     text = str(info.path).rstrip("/")
     scheme, separator, rest = text.partition("://")
@@ -325,5 +323,5 @@ def _below(info: Any) -> str:
     return text.partition(":")[2] if ":" in scheme else text
 
 
-def _stored(info: Any) -> StoredFile:
+def _stored_file(info: Any) -> StoredFile:
     return StoredFile(_name(info), int(info.size), int(info.modificationTime))

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 #: The most seconds to wait before the second, third and last attempt to read a file. A random time between half of it
 #: and all of it is waited, so that the threads of a worker do not try again all at once.
 PAUSES = (0.5, 2.0, 8.0)
+#: In the errors of pyarrow's clients: an identity that is known may not read this file. All else before a file is
+#: opened is taken for a worker without an identity.
+_DENIED_BY_ARROW = ("PERMISSION_DENIED", "AuthorizationPermissionMismatch", "Permission denied")
 
 
 @dataclass(frozen=True)
@@ -200,7 +203,7 @@ def _read_arrow(location: Location, length: int, _version: str | None, _options:
         path = f"{path.rstrip('/')}{location.path}"
         info = storage.get_file_info(path)
     except (pa.ArrowException, OSError, ImportError) as error:
-        if any(word in str(error) for word in _DENIED_BY_ARROW):
+        if any(text in str(error) for text in _DENIED_BY_ARROW):
             raise AccessDeniedError(
                 f"Reading the footer of {location}: {error}. Grant this identity access, or run with another one"
             ) from error
@@ -216,8 +219,3 @@ def _read_arrow(location: Location, length: int, _version: str | None, _options:
     except (pa.ArrowException, OSError) as error:
         raise PermanentError(f"The footer of {location} cannot be read: {error}") from error
     return Tail(data, info.size, (info.mtime_ns or 0) // 1_000_000, str(info.mtime_ns))
-
-
-#: In the errors of pyarrow's clients: an identity that is known may not read this file. All else before a file is
-#: opened is taken for a worker without an identity.
-_DENIED_BY_ARROW = ("PERMISSION_DENIED", "AuthorizationPermissionMismatch", "Permission denied")

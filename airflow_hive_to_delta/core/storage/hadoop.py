@@ -21,6 +21,8 @@ from airflow_hive_to_delta.core.storage.web_hdfs import WebHdfs, name_node_addre
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_CREATE_IS_CONDITIONAL = {"gs", "dbfs"}
+
 
 class HadoopStorage:
     """The file systems of the session's JVM: HDFS, ViewFs, ABFS, WASB, GCS and DBFS.
@@ -173,9 +175,6 @@ def web_hdfs_of(spark: SparkSession, location: Location) -> WebHdfs | None:
         authority = jvm.org.apache.hadoop.fs.Path(location.scheme, location.authority or None, "/")
         authority = str(authority.getFileSystem(conf).getUri().getAuthority())
         return WebHdfs(name_node_addresses(authority, conf.get), str(users.getCurrentUser().getShortUserName()))
-
-
-_CREATE_IS_CONDITIONAL = {"gs", "dbfs"}
 
 
 class _AlreadyThereError(HiveToDeltaError):

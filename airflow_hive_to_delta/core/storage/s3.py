@@ -29,6 +29,12 @@ MULTIPART_OVER = 64 * MEBIBYTE
 
 #: Writes an object unless there is one, from a client, a location, a source and its size.
 Upload = Callable[[Any, Location, BinaryIO, int], None]
+_CONFLICT_TRIES = 5
+#: The most files that S3 deletes in one request.
+_DELETES_PER_REQUEST = 1_000
+_PART_SIZE = 16 * MEBIBYTE
+_MAX_PARTS = 10_000
+_CHECKSUMS = ("ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256")
 
 
 class S3Storage:
@@ -225,14 +231,6 @@ class S3Storage:
             with suppress(ClientError, BotoCoreError):
                 client.abort_multipart_upload(**where)
             raise
-
-
-_CONFLICT_TRIES = 5
-#: The most files that S3 deletes in one request.
-_DELETES_PER_REQUEST = 1_000
-_PART_SIZE = 16 * MEBIBYTE
-_MAX_PARTS = 10_000
-_CHECKSUMS = ("ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256")
 
 
 def _prefix(folder: Location) -> str:

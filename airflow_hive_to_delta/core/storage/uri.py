@@ -53,6 +53,8 @@ _LOOSE = (
     (r"(?i)^file:/+", "file:///"),
     (r"(?<!:)/{2,}", "/"),
 )
+_HAS_SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:"
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True)
@@ -331,10 +333,6 @@ def _is_hidden_name(name: str) -> bool:
     return (
         (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith(("_$folder$", "._COPYING_"))
     )
-
-
-_HAS_SCHEME = "^[A-Za-z][A-Za-z0-9+.-]*:"
-_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 def _store(scheme: str, authority: str) -> tuple[str, str]:

@@ -29,6 +29,7 @@ _MOST_REDIRECTS = 3
 _DENIED = {"AccessControlException", "SecurityException"}
 #: What a name node answers that is not the active one, and one that has just started.
 _ELSEWHERE = {"StandbyException", "RetriableException", "SafeModeException"}
+_HTTP, _HTTPS = "dfs.namenode.http-address", "dfs.namenode.https-address"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class WebHdfs:
     """The WebHDFS service of one HDFS.
 
     :param addresses: ``http://host:port`` of each name node; the active one is found by asking.
-    :param user: who reads. HDFS without Kerberos takes a client's word for it.
+    :param user: who reads. HDFS without Kerberos believes any client.
     """
 
     addresses: tuple[str, ...]
@@ -109,7 +110,7 @@ def name_node_addresses(authority: str, setting: Callable[[str], str | None]) ->
     """
     secure = setting("dfs.http.policy") == "HTTPS_ONLY"
     scheme, name, port = ("https", _HTTPS, 9871) if secure else ("http", _HTTP, 9870)
-    name_nodes = _words(setting(f"dfs.ha.namenodes.{authority}"))
+    name_nodes = _split_list(setting(f"dfs.ha.namenodes.{authority}"))
     if name_nodes:
         found = [setting(f"{name}.{authority}.{name_node}") for name_node in name_nodes]
         return tuple(f"{scheme}://{address}" for address in found if address)
@@ -119,11 +120,8 @@ def name_node_addresses(authority: str, setting: Callable[[str], str | None]) ->
     return (f"{scheme}://{host}:{its_port or port}",)
 
 
-_HTTP, _HTTPS = "dfs.namenode.http-address", "dfs.namenode.https-address"
-
-
-def _words(text: str | None) -> list[str]:
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
+def _split_list(text: str | None) -> list[str]:
+    return [item.strip() for item in (text or "").split(",") if item.strip()]
 
 
 def _error(status: int, content: bytes, doing: str) -> HiveToDeltaError:

@@ -16,7 +16,10 @@ from airflow_hive_to_delta.core.catalogs.discovery import UCDiscovery
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_glue, build_delta_schema_from_spark
+from airflow_hive_to_delta.core.schema.translation import (
+    build_delta_schema_from_glue,
+    build_delta_schema_from_spark,
+)
 from tests.support.spark_versions import IS_SPARK_4
 
 PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"

@@ -14,7 +14,10 @@ from airflow_hive_to_delta.core.catalogs.discovery import GlueDiscovery
 from airflow_hive_to_delta.core.errors import MissingError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.schema.types import build_delta_schema_from_glue, parse_hive_type
+from airflow_hive_to_delta.core.schema.translation import (
+    build_delta_schema_from_glue,
+    parse_hive_type,
+)
 from airflow_hive_to_delta.core.storage.aws import glue_client
 from tests.support.aws import REGION
 

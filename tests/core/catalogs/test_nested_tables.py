@@ -155,7 +155,7 @@ def test_a_delta_table_in_a_partition_is_refused_and_one_beside_them_is_not(lake
 
 
 def test_a_delta_table_written_below_a_converted_one_is_not_synced(spark: SparkSession, tmp_path: Path) -> None:
-    """A real one; the table's own log is no reason."""
+    """The table's own log is no reason to refuse it."""
     root = tmp_path / "t"
     write_parquet(root / "f", {"id": [1]})
     convert_folder(spark, root)

@@ -66,7 +66,7 @@ def table(lake: Lake) -> Converted:
 
 
 def stream(table: Converted, tmp_path: Path) -> list[Row]:
-    """Into every partition, and into a new one."""
+    """Stream rows into every partition, and into a new one."""
     new: list[Row] = [(2, p) for p in [*PARTITIONS, "x/y"]]
     write_parquet(tmp_path / "source" / "f", {"id": [number for number, _ in new], "p": [p for _, p in new]})
     data = table.lake.spark.readStream.schema(COLUMNS).parquet(str(tmp_path / "source"))
@@ -103,7 +103,7 @@ def delete(table: Converted, _: Path) -> list[Row]:
 
 
 def optimize(table: Converted, _: Path) -> list[Row]:
-    """One partition in the order of a column, then the others."""
+    """Optimize one partition, ordered by a column, and then the others."""
     table.sql(f"OPTIMIZE {{t}} WHERE p = {sql_literal(QUOTED)} ZORDER BY (id)")
     assert len(table.live_files()) == 7
     table.sql("OPTIMIZE {t}")

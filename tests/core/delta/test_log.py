@@ -515,9 +515,9 @@ def test_a_log_of_which_nobody_can_read_the_latest_version_is_broken(
     for look in (log_state, log_segment):
         with pytest.raises(
             MissingError, match=rf"is broken: it holds .*, but there is no entry {missing}, .* from a backup$"
-        ) as told:
+        ) as error:
             look(LocalStorage(), parse_location(str(tmp_path)))
-        assert all(path.name in str(told.value) for path in log.iterdir())
+        assert all(path.name in str(error.value) for path in log.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -51,14 +51,14 @@ def stream(
     of: Callable[[DataFrame], DataFrame] = lambda data: data,
     mode: str = "append",
 ) -> None:
-    """All files that are there, each as a batch of its own."""
+    """A stream of all files that are there, each as a batch of its own."""
     data = spark.readStream.schema("id long, p string").option("maxFilesPerTrigger", 1).parquet(str(source))
     writer = of(data).writeStream.outputMode(mode).trigger(availableNow=True)
     writer.option("checkpointLocation", str(checkpoint)).foreachBatch(write).start().awaitTermination()
 
 
 def forget_the_last_commit(checkpoint: Path) -> None:
-    """As if the process had died after the batch was written, and before its query wrote that down."""
+    """Undo what the query wrote down of its last batch, as if the process had died just before."""
     last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink()
@@ -195,7 +195,7 @@ def test_a_batch_whose_answer_was_lost_is_passed_over(
 
 @pytest.mark.slow
 def test_complete_replaces_all_rows(spark: SparkSession, table: Path, source: Path, tmp_path: Path) -> None:
-    """Those of other partitions too, whatever the session says."""
+    """It replaces the rows of other partitions, too, whatever the session's setting is."""
     sink = DeltaSink(str(table), ["P"], "Complete")
 
     def counted() -> None:
@@ -279,7 +279,7 @@ def partition_columns(spark: SparkSession, root: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_new_table_is_made_with_its_partition_columns(spark: SparkSession, tmp_path: Path) -> None:
-    """After a first batch that failed, and left files behind."""
+    """A first batch has failed and has left files behind."""
     root = tmp_path / "a b%20c" / "new"
     sink = DeltaSink(f"file://{root}", ["p"], options={"txnAppId": "orders"})
     half = frame(spark, [(1, "x")]).union(spark.range(1).selectExpr("raise_error('lost') AS id", "'y' AS p"))

@@ -99,8 +99,8 @@ def snapshot_at(spark: SparkSession, root: Path) -> Snapshot:
     return snapshot_of(spark, storage_for(location, spark, ConversionOptions()), location)
 
 
-def told(snapshot: Snapshot) -> dict[str, Any]:
-    """All that a snapshot says."""
+def describe(snapshot: Snapshot) -> dict[str, Any]:
+    """Everything that a snapshot has, as plain values."""
     frames = {
         "files": snapshot.files,
         "removed": snapshot.removed,
@@ -128,12 +128,12 @@ def test_the_driver_and_spark_read_a_log_alike(
 ) -> None:  # fmt: skip
     root = write_log(entries)
     snapshot = snapshot_at(spark, root)
-    by_driver = told(snapshot)
+    by_driver = describe(snapshot)
     read = [entry.actions is not None for entry in snapshot._entries.values()]
     assert read == [request.node.callspec.id not in READ_BY_SPARK] * len(entries)
     with no_small_logs():
         on_spark = snapshot_at(spark, root)
-        assert told(on_spark) == by_driver
+        assert describe(on_spark) == by_driver
         assert on_spark._entries == {}
 
 

@@ -385,8 +385,8 @@ def test_a_checkpoint_that_cannot_be_read_is_passed_over_where_the_entries_are_t
         delta = spark.read.format("delta").load(str(root)).inputFiles()
         assert sorted(Path(path).name for path in delta) == live_files(snapshot)
     # Delta passes over an empty or a missing one without a word.
-    told = [text for text in (record.getMessage() for record in caplog.records) if "cannot be read" in text]
-    assert len(told) == (len(damaged) if how == "cut" or kind == "sidecars" else 0)
+    warnings = [text for text in (record.getMessage() for record in caplog.records) if "cannot be read" in text]
+    assert len(warnings) == (len(damaged) if how == "cut" or kind == "sidecars" else 0)
 
 
 def test_a_checkpoint_that_cannot_be_read_and_that_nothing_replaces_is_named(
@@ -403,9 +403,9 @@ def test_a_checkpoint_that_cannot_be_read_and_that_nothing_replaces_is_named(
     # What is wrong with an entry is not blamed on the checkpoint.
     root = Path(shutil.copytree(checkpointed["classic"], tmp_path / "u"))
     (log(root) / f"{5:020d}.json").write_text("{")
-    with pytest.raises(HiveToDeltaError, match="Reading version 5 of") as told:
+    with pytest.raises(HiveToDeltaError, match="Reading version 5 of") as error:
         _ = snapshot_at(spark, root).files
-    assert "The checkpoint" not in str(told.value)
+    assert "The checkpoint" not in str(error.value)
 
 
 # --- what a table asks of its readers ----------------------------------------------------------------------------

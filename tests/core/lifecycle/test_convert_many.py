@@ -49,7 +49,7 @@ ODD = "a/b c%d=e"
 
 @dataclass
 class FoundTables:
-    """A discovery of one's own."""
+    """A discovery that a user has written."""
 
     tables: list[TableInfo]
 
@@ -58,7 +58,7 @@ class FoundTables:
 
 
 class FolderListing:
-    """A listing of one's own: what os.walk finds."""
+    """A listing that a user has written: what os.walk finds."""
 
     def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
         return [

@@ -97,7 +97,7 @@ def test_rule_16_partitions_outside_the_root_in_another_bucket_and_in_another_re
     ("listing", "stats"), [(S3Listing(), "footer"), (DatabricksListing(), "scan")], ids=["footer", "scan"]
 )
 def test_rules_19_and_24_null_partitions_and_odd_values(lake: Lake, listing: Listing, stats: str) -> None:
-    """Read through a checkpoint too."""
+    """The table is read through a checkpoint, too."""
     odd, null = f"s={ODD_FOLDER}/n=-7", f"s={NULL_FOLDER}/n={NULL_FOLDER}"
     lake.put(f"t/{odd}/000000_0", {"id": [1]})
     lake.put(f"else where/{null}/f %20+é", {"id": [1]})

@@ -69,7 +69,7 @@ def discovered(lake: Lake) -> TableInfo:
 
 
 def definition(lake: Lake) -> dict[str, Any]:
-    """All of a table that can be set."""
+    """All fields of a table in Glue that can be set."""
     found = lake.glue.get_table(DatabaseName=lake.database, Name="t")["Table"]
     return {
         field: found[field] for field in lake.glue.meta.service_model.shape_for("TableInput").members if field in found
@@ -83,7 +83,7 @@ def partitions(lake: Lake) -> list[Any]:
 
 @pytest.mark.slow
 def test_one_name_is_delta_and_then_the_old_table_again(lake: Lake, table: TableInfo) -> None:
-    """Twice, with a conversion in between."""
+    """It is cut over and rolled back twice, with a conversion in between."""
     old, places = definition(lake), partitions(lake)
     for _ in range(2):
         result = cut_over_table(lake.spark, table)
@@ -132,7 +132,7 @@ def test_a_cut_over_name_that_was_registered_too_is_restored_and_not_dropped(lak
 
 @pytest.mark.slow
 def test_ended_at_every_step(lake: Lake, table: TableInfo) -> None:
-    """Of the cut-over, and of the rollback after it."""
+    """The process ends before and after each request of the cut-over, and of the rollback after it."""
     old, places = definition(lake), partitions(lake)
     kept = "t/_delta_log/_hive_to_delta/definition-0.json"
 

@@ -33,7 +33,7 @@ def records(hive: Folder) -> list[Path]:
 
 
 def overwrite(hive: Folder, version: int, entry: list[dict[str, Any]]) -> None:
-    """As a writer without conditional puts does that commits the same version at the same moment."""
+    """Overwrite an entry, as a writer without conditional puts can when two commit a version at once."""
     path = hive.root / "_delta_log" / f"{version:020d}.json"
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
     path.write_text("".join(json.dumps(action) + "\n" for action in entry))

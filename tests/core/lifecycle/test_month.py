@@ -74,7 +74,7 @@ class Month:
         self.lake.glue_table({"id": "bigint"}, {"day": "string"}, name=self.name)
 
     def steps(self) -> list[Callable[[Chance], None]]:
-        """What can happen next."""
+        """The steps that are possible next."""
         can: list[Callable[[Chance], None]] = [self.hive_inserts]
         if self.partitions:
             can += [self.hive_inserts, self.hive_overwrites, self.hive_drops_a_partition, self.hive_moves_a_partition]
@@ -100,7 +100,7 @@ class Month:
             self._write(f"{self.partitions[day]}/{self.ids:06d}_0", chance.few)
 
     def hive_overwrites(self, chance: Chance) -> None:
-        """As INSERT OVERWRITE: everything in the folder goes, Delta's files too, and the first name is used again."""
+        """INSERT OVERWRITE: all files in the folder are deleted, Delta's too, and the first name is used again."""
         day = chance.day
         place = self.partitions.get(day)
         if place is None:
@@ -120,7 +120,7 @@ class Month:
         self.broken = self.broken or bool(deltas) or any(file in self.synced for file in mine)
 
     def hive_drops_a_partition(self, chance: Chance) -> None:
-        """Of an external table: the files stay where they are."""
+        """Hive drops a partition of an external table, whose files stay where they are."""
         day = chance.day
         if day in self.partitions:
             self.dropped[day] = self.partitions.pop(day)
@@ -290,7 +290,7 @@ class Month:
         self.lake.spark.sql(statement.format(t=f"delta.`{self.root}`"))
 
     def _rows(self) -> Rows:
-        """What Delta reads."""
+        """The rows that Delta reads."""
         return Counter((row.day, row.id) for row in delta_at(self.lake.spark, self.root).select("day", "id").collect())
 
     def _live_files(self) -> set[str]:

@@ -342,7 +342,7 @@ def write(spark: SparkSession, table: MadeTable, root: Path, elsewhere: Path) ->
 
 
 def _rewrite(spark: SparkSession, path: Path) -> None:
-    """The same rows in a file of Spark's own writer."""
+    """Write the rows of a file again, by Spark's own writer."""
     with tempfile.TemporaryDirectory() as folder:
         spark.read.option("__globPaths__", "false").option("recursiveFileLookup", "true").parquet(str(path)).coalesce(
             1

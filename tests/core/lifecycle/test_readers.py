@@ -139,10 +139,10 @@ def seen(
         with trino(Path(os.environ["TRINO"]), folder / "trino", aws_endpoint) as read:
             answers[TRINO] = {"versions": f"trino-server {VERSION}", "answers": read_all(samples, read)}
     outcomes = {
-        sample.name: {name: _outcome(sample, told["answers"][sample.name]) for name, told in answers.items()}
+        sample.name: {name: _outcome(sample, answer["answers"][sample.name]) for name, answer in answers.items()}
         for sample in samples
     }
-    return outcomes, {name: told["versions"] for name, told in answers.items()}
+    return outcomes, {name: answer["versions"] for name, answer in answers.items()}
 
 
 def _asking(python: str, samples: Path, endpoint: str, names: list[str]) -> subprocess.Popen[str]:

@@ -262,7 +262,7 @@ def test_deletion_vectors_are_moved_out_of_hives_sight(spark: SparkSession, tmp_
 
 
 def test_the_name_of_a_deletion_vector() -> None:
-    """The example of Delta's protocol."""
+    """The example is that of Delta's protocol."""
     root = Location("s3", "mytable", "")
     path = "ab^-aqEH.-t@S}K{vb[*k^"
     assert str(vector_file(root, "u", path)) == (
@@ -423,7 +423,7 @@ def test_a_sync_that_was_held_up_until_after_a_rollback_leaves_a_log_that_everyb
         lambda: DeltaTableView.for_path(spark, root).version,
         lambda: convert_folder(spark, written.root),
     ):
-        with pytest.raises(MissingError, match=broken) as told:
+        with pytest.raises(MissingError, match=broken) as error:
             call()
 
     class Known:
@@ -431,8 +431,8 @@ def test_a_sync_that_was_held_up_until_after_a_rollback_leaves_a_log_that_everyb
             return [written.table]
 
     (plan,) = plan_migration(spark, Known(), Walk(), progress=False)
-    assert (plan.status, str(told.value)) == ("refused", plan.error)
-    ((name, folder),) = re.findall(r"move (\S+) out of file://(\S+), then convert the table again", str(told.value))
+    assert (plan.status, str(error.value)) == ("refused", plan.error)
+    ((name, folder),) = re.findall(r"move (\S+) out of file://(\S+), then convert the table again", str(error.value))
     Path(folder, name).rename(written.root.parent / name)
     written.convert()
     assert len(written.ids) == 3
@@ -458,14 +458,14 @@ def test_an_entry_that_is_written_while_the_log_is_moved_is_found_before_the_rol
 
     monkeypatch.setattr(LocalStorage, "move", move_and_write)
     for _ in range(2):
-        with pytest.raises(PermanentError, match=r"was written while the table was being rolled back") as told:
+        with pytest.raises(PermanentError, match=r"was written while the table was being rolled back") as error:
             rollback_table(spark, str(root))
     with pytest.raises(PermanentError, match="was begun and did not finish"):
         convert_folder(spark, root)
-    ((name, folder),) = re.findall(r"move (\S+) out of file://([^\s,]+),", str(told.value))
+    ((name, folder),) = re.findall(r"move (\S+) out of file://([^\s,]+),", str(error.value))
     Path(folder, name).rename(tmp_path / name)
     also = f"and move the files that version 1 (WRITE by {by}) added"
-    assert (also in str(told.value)) == by.startswith("Apache")
+    assert (also in str(error.value)) == by.startswith("Apache")
     (root / "part-1.parquet").rename(tmp_path / "part-1.parquet")
     assert rollback_table(spark, str(root)).status == "rolled_back"
     assert not log.exists()

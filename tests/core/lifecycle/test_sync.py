@@ -318,7 +318,7 @@ def refuse(*_: object) -> None:
 
 
 def test_deltas_own_files_may_lie_in_folders_of_no_partition(folder: Folder) -> None:
-    """As delta.randomizeFilePrefixes puts them, where the files are listed from the root."""
+    """With delta.randomizeFilePrefixes their folders have random names. The files are listed from the root."""
     folder.convert(properties={"delta.randomizeFilePrefixes": "true"})
     folder.sql("INSERT INTO {t} VALUES (7, '1')")
     folder.sql("DELETE FROM {t} WHERE id = 1")

@@ -119,16 +119,16 @@ class Wrong(Walk):
 
 @pytest.mark.parametrize("more", [["day=1/000000_0"], ["stray"], ["day=1/000000_0", "stray"]], ids=" ".join)
 def test_files_that_cannot_be_in_the_table_are_refused_alike(converted: Folder, more: list[str]) -> None:
-    told = []
+    errors = []
     for patches in WAYS.values():
         with ExitStack() as stack:
             for patch in patches:
                 stack.enter_context(patch())
             with pytest.raises(HiveToDeltaError) as refused:
                 compare(converted, Wrong(*more))
-            told.append((type(refused.value), str(refused.value)))
-    assert len(set(told)) == 1
-    assert any(name in told[0][1] for name in more)
+            errors.append((type(refused.value), str(refused.value)))
+    assert len(set(errors)) == 1
+    assert any(name in errors[0][1] for name in more)
 
 
 def test_a_small_table_takes_few_jobs(converted: Folder) -> None:

@@ -95,7 +95,7 @@ def test_a_list_of_which_nobody_knows_the_age_is_not_mirrored(folder: Folder) ->
 
 
 def test_when_the_log_has_no_entry_of_ours_any_more_the_oldest_that_it_has_counts(converted: Folder) -> None:
-    """The last sync was before that."""
+    """The last sync was before the oldest entry."""
     log = converted.root / "_delta_log"
     converted.sync("complete")
     converted.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
@@ -166,7 +166,7 @@ def test_the_age_of_a_file_is_that_at_the_time_of_the_list(quiet: Folder) -> Non
 
 
 class Timeless(Walk):
-    """As a listing that knows no times."""
+    """A listing that knows no modification times."""
 
     def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
         return [ParquetFileInfo(file.path, file.size) for file in super().list_files(spark, table)]

@@ -70,7 +70,7 @@ class Table:
         return f"s3://{self.other}/{name}"
 
     def commit(self, *actions: dict[str, Any]) -> None:
-        """An entry of another writer."""
+        """Commit an entry as another writer."""
         self.versions += 1
         info = {"commitInfo": {"timestamp": 0, "operation": "DELETE", "engineInfo": "another"}}
         body = "\n".join(map(json.dumps, (info, *actions)))
@@ -105,7 +105,7 @@ def added(path: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_what_delta_removed_long_ago_goes_when_hive_has_dropped_it(lake: Lake) -> None:
-    """With a real DELETE, whose entry then becomes old."""
+    """A real DELETE removes the files, and its entry is made old."""
     table = Table(lake, "a", "b")
     lake.spark.sql(f"DELETE FROM delta.`{lake.location()}` WHERE id IN (1, 10)")
     key = f"t/_delta_log/{1:020d}.json"
@@ -432,7 +432,7 @@ def test_a_folder_above_that_may_not_be_listed(lake: Lake) -> None:
 
 
 def test_partitions_outlast_a_cut_over(lake: Lake) -> None:
-    """A rollback would bring their table back."""
+    """They are kept, because a rollback would bring their table back."""
     table = Table(lake, "a")
     cut_over_table(lake.spark, GlueDiscovery(lake.database).discover()[0])
     table.remove(table.uri("a"))
@@ -544,7 +544,7 @@ def test_a_hole_that_a_checkpoint_covers_is_a_hole(spark: SparkSession, tmp_path
 
 
 def test_a_file_that_is_brought_back_before_it_is_deleted_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A RESTORE between the look and the delete."""
+    """A RESTORE is committed between finding the file and deleting it."""
     table = Table(lake, "a", "b")
     table.drop_partition()
     table.remove(table.uri("a"), table.uri("b"))

@@ -1,4 +1,4 @@
-"""A Delta table against its original: equal tables pass, and every kind of lie is caught."""
+"""A Delta table against its original: equal tables pass, and every kind of difference is found."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from airflow_hive_to_delta import (
     UCDiscovery,
     convert,
 )
-from airflow_hive_to_delta.core.errors import MissingError, UnsupportedTableError, VerificationError
+from airflow_hive_to_delta.core.errors import MissingError, UnsupportedTableError
 from airflow_hive_to_delta.core.lifecycle import comparison
 from airflow_hive_to_delta.core.lifecycle.checksums import compute_checksums
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
-from airflow_hive_to_delta.core.results import VerifyResult
+from airflow_hive_to_delta.core.results import VerificationError, VerifyResult
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.lake import Lake, Partition
@@ -73,7 +73,7 @@ def caught(spark: SparkSession, table: TableInfo, level: str = "counts", **argum
     return result
 
 
-def told(result: VerifyResult) -> list[tuple[Any, ...]]:
+def mismatches_of(result: VerifyResult) -> list[tuple[Any, ...]]:
     return [tuple(found.values()) for found in result.mismatches]
 
 
@@ -232,7 +232,7 @@ def test_a_table_of_the_sessions_catalog_is_read_through_it(spark: SparkSession,
     spark.table(f"{database}.t").collect()  # so that the session remembers these files
     assert verified(spark, table).row_count == 3
     write_parquet(elsewhere / "g", {"Id": pa.array([7], pa.int32()), "c": ["abc"]})
-    assert ("P=2024-03-01", "rows read", 3, 2) in told(caught(spark, table, "full"))
+    assert ("P=2024-03-01", "rows read", 3, 2) in mismatches_of(caught(spark, table, "full"))
 
 
 # --- lies --------------------------------------------------------------------------------------------------------
@@ -245,8 +245,8 @@ def test_a_file_that_the_log_does_not_have_is_told_with_its_partition(spark: Spa
     assert result.written_since is None, "it was there when the table was converted"
     size = (Path(table.location) / "p=1" / "b").stat().st_size
     file = f"file://{table.location}/p=1/b ({size} bytes, 1 rows)"
-    assert told(result)[0] == ("p=1", "files", 2, 1)
-    assert told(result)[2:] == [("p=1", "rows", 3, 2), ("p=1", "file", file, None)]
+    assert mismatches_of(result)[0] == ("p=1", "files", 2, 1)
+    assert mismatches_of(result)[2:] == [("p=1", "rows", 3, 2), ("p=1", "file", file, None)]
     assert "p=1: files: original 2, delta 1" in str(result.error)
     assert "sync_table" in str(result.error)
     assert (result.file_count, result.row_count, result.partition_count) == (4, 6, 3)
@@ -255,7 +255,7 @@ def test_a_file_that_the_log_does_not_have_is_told_with_its_partition(spark: Spa
 def test_a_file_that_hive_no_longer_has_is_caught(spark: SparkSession, table: TableInfo) -> None:
     shutil.rmtree(Path(table.location) / f"p={NULL_FOLDER}")
     result = caught(spark, table)
-    assert (f"p={NULL_FOLDER}", "rows", 0, 2) in told(result)
+    assert (f"p={NULL_FOLDER}", "rows", 0, 2) in mismatches_of(result)
     assert str(result.written_since).endswith("/a, which is gone")
 
 
@@ -263,9 +263,9 @@ def test_a_file_that_hive_no_longer_has_is_caught(spark: SparkSession, table: Ta
 def test_a_whole_new_partition_is_caught(spark: SparkSession, table: TableInfo) -> None:
     write_parquet(Path(table.location) / "p=9" / "a", {"id": [9], "s": ["x"]})
     result = caught(spark, table)
-    assert ("p=9", "rows", 1, 0) in told(result)
+    assert ("p=9", "rows", 1, 0) in mismatches_of(result)
     assert result.written_since == f"the new file file://{table.location}/p=9/a"
-    assert ("p=9", "rows read", 1, 0) in told(caught(spark, table, "full"))
+    assert ("p=9", "rows read", 1, 0) in mismatches_of(caught(spark, table, "full"))
 
 
 def test_a_wrong_partition_value_is_caught(spark: SparkSession, table: TableInfo) -> None:
@@ -273,7 +273,7 @@ def test_a_wrong_partition_value_is_caught(spark: SparkSession, table: TableInfo
         table,
         lambda add: {**add, "partitionValues": {"p": "7" if "p=02" in add["path"] else add["partitionValues"]["p"]}},
     )
-    assert {found[:2] for found in told(caught(spark, table))} == {
+    assert {found[:2] for found in mismatches_of(caught(spark, table))} == {
         (partition, what) for partition in ("p=2", "p=7") for what in ("files", "bytes", "rows", "file")
     }
 
@@ -283,18 +283,18 @@ def test_a_null_partition_that_became_a_word_is_caught(spark: SparkSession, tabl
     write_parquet(tmp_path / "named" / f"p={NULL_FOLDER}" / "a", {"id": [1]})
     converted(spark, named)
     rewrite_log(named, lambda add: {**add, "partitionValues": {"p": "null"}})
-    assert {found[0] for found in told(caught(spark, named))} == {"p=null", f"p={NULL_FOLDER}"}
+    assert {found[0] for found in mismatches_of(caught(spark, named))} == {"p=null", f"p={NULL_FOLDER}"}
 
 
 def test_wrong_numbers_of_rows_that_add_up_are_caught(spark: SparkSession, table: TableInfo) -> None:
-    """Two files of one partition, whose numbers are each other's."""
+    """The log has the row counts of two files of one partition swapped."""
 
     def swapped(add: dict[str, Any]) -> dict[str, Any]:
         rows = {"p=1/a": 1, "p=1/b": 2}.get(add["path"])
         return {**add, "stats": json.dumps({"numRecords": rows})} if rows else add
 
     rewrite_log(table, swapped)
-    ((partition, what, original, delta),) = told(caught(spark, table))
+    ((partition, what, original, delta),) = mismatches_of(caught(spark, table))
     assert (partition, what) == ("p=1", "file")
     assert original.endswith("2 rows)")
     assert delta.endswith("1 rows)")
@@ -305,7 +305,7 @@ def test_a_number_of_rows_that_the_log_does_not_have_is_counted(spark: SparkSess
     rewrite_log(table, lambda add: {k: v for k, v in add.items() if k != "stats"} if "p=1/" in add["path"] else add)
     assert verified(spark, table).row_count == 6
     rewrite_log(table, lambda add: {**add, "stats": json.dumps({"numRecords": 9})} if "02" in add["path"] else add)
-    assert told(caught(spark, table))[0] == ("p=2", "rows", 1, 9)
+    assert mismatches_of(caught(spark, table))[0] == ("p=2", "rows", 1, 9)
 
 
 def test_a_file_that_is_there_twice_in_two_spellings_is_caught(spark: SparkSession, table: TableInfo) -> None:
@@ -314,7 +314,7 @@ def test_a_file_that_is_there_twice_in_two_spellings_is_caught(spark: SparkSessi
 
     rewrite_log(table, twice)
     assert spark.read.format("delta").load(table.location).count() == 7
-    assert ("p=1", "rows", 3, 4) in told(caught(spark, table))
+    assert ("p=1", "rows", 3, 4) in mismatches_of(caught(spark, table))
 
 
 @pytest.mark.slow
@@ -322,14 +322,14 @@ def test_a_file_rewritten_with_other_rows_is_caught(spark: SparkSession, table: 
     path = Path(table.location) / "p=1" / "b"
     size = path.stat().st_size
     write_parquet(path, {"id": [3], "s": ["a longer text"]})
-    assert [found[:2] for found in told(caught(spark, table))] == [("p=1", "bytes"), ("p=1", "file")]
+    assert [found[:2] for found in mismatches_of(caught(spark, table))] == [("p=1", "bytes"), ("p=1", "file")]
     write_parquet(path, {"id": [4], "s": ["y"]})
     os.utime(path, (1_700_000_000, 1_700_000_000))
     assert path.stat().st_size == size
     (note,) = verified(spark, table, "counts").notes
     assert "1 files were written again" in note
     assert "2023-11-14" in note
-    ((partition, what, original, delta),) = told(caught(spark, table, "full"))
+    ((partition, what, original, delta),) = mismatches_of(caught(spark, table, "full"))
     assert (partition, what) == ("p=1", "file written")
     assert original == f"file://{path} at 2023-11-14 22:13:20"
     assert delta != original
@@ -368,7 +368,7 @@ def test_other_rows_behind_the_same_numbers_are_caught(
     read_there = dataclasses.replace(table, database=database, source="spark")
     with pytest.raises(VerificationError) as error:
         verify_table(spark, read_there, Files(), level="full")
-    assert {found[:2] for found in told(error.value.result)} == {("p=1", f"checksum of {of}") for of in wrong}
+    assert {found[:2] for found in mismatches_of(error.value.result)} == {("p=1", f"checksum of {of}") for of in wrong}
 
 
 @pytest.mark.slow
@@ -383,7 +383,7 @@ def test_columns_that_lead_to_each_others_data_are_caught(spark: SparkSession, t
     assert one in text
     entry.write_text(text.replace(one, "?").replace(other, one).replace("?", other))
     assert verified(spark, table, "counts").success
-    assert {found[1] for found in told(caught(spark, table, "full"))} == {
+    assert {found[1] for found in mismatches_of(caught(spark, table, "full"))} == {
         "checksum of the column a b",
         "checksum of the column c",
         "checksum of whole rows",
@@ -394,18 +394,18 @@ def test_columns_that_lead_to_each_others_data_are_caught(spark: SparkSession, t
 def test_columns_of_one_side_and_other_types_are_caught(spark: SparkSession, table: TableInfo) -> None:
     columns = [{"Name": "ID", "Type": "bigint"}, {"Name": "new", "Type": "array<int>"}]
     result = caught(spark, dataclasses.replace(table, columns=columns), "full")
-    assert told(result) == [
+    assert mismatches_of(result) == [
         (None, "type of the column new", "array<int>", None),
         (None, "type of the column s", None, "string"),
     ]
     spark.sql(f"ALTER TABLE delta.`{table.location}` ADD COLUMN more int")
-    assert (None, "type of the column more", None, "int") in told(caught(spark, table))
+    assert (None, "type of the column more", None, "int") in mismatches_of(caught(spark, table))
 
 
 def test_other_partition_columns_are_caught(spark: SparkSession, table: TableInfo) -> None:
     as_data = dataclasses.replace(table, partition_keys=[], partition_types={})
     result = caught(spark, as_data, options=ConversionOptions(allow_undeclared_partitions=True))
-    assert told(result) == [(None, "partition columns", "", "p")]
+    assert mismatches_of(result) == [(None, "partition columns", "", "p")]
 
 
 @pytest.mark.slow
@@ -413,7 +413,7 @@ def test_after_a_delete_it_says_who_wrote_and_an_earlier_version_passes(spark: S
     spark.sql(f"DELETE FROM delta.`{table.location}` WHERE id = 1")
     spark.sql(f"DELETE FROM delta.`{table.location}` WHERE id = 5")
     result = caught(spark, table)
-    assert ("p=1", "rows", 3, 2) in told(result)
+    assert ("p=1", "rows", 3, 2) in mismatches_of(result)
     assert "1 (DELETE), 2 (DELETE)" in str(result.error)
     assert "version=0" in str(result.error)
     assert "sync_table" not in str(result.error)
@@ -430,8 +430,8 @@ def test_rows_that_a_deletion_vector_hides_are_missed(spark: SparkSession, table
     assert verified(spark, table).version == 1
     spark.sql(f"DELETE FROM delta.`{table.location}` WHERE id = 1")
     result = caught(spark, table, "full")
-    assert told(result)[0] == ("p=1", "rows", 3, 2)
-    assert ("p=1", "rows read", 3, 2) in told(result)
+    assert mismatches_of(result)[0] == ("p=1", "rows", 3, 2)
+    assert ("p=1", "rows read", 3, 2) in mismatches_of(result)
 
 
 def test_differences_without_end_are_counted_and_the_first_are_told(

@@ -44,7 +44,7 @@ def run(*arguments: str) -> Any:
 
 
 class OneKey(pe.KmsClient):  # type: ignore[misc]  # pyarrow has no types
-    """Keys are wrapped by being written in another alphabet."""
+    """A key management service for tests, which wraps a key by writing it in another alphabet."""
 
     def __init__(self, _config: pe.KmsConnectionConfig) -> None:
         super().__init__()

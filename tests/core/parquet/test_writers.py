@@ -28,7 +28,7 @@ ARROW_3 = "parquet-cpp version 1.5.1-SNAPSHOT"
 
 
 def no_rows_in_the_file(footer: Fields) -> None:
-    """As parquet-rs 0.3.0 wrote it (ARROW-6901)."""
+    """Set the number of rows of the file to 0, which parquet-rs 0.3.0 did (ARROW-6901)."""
     footer[NUM_ROWS] = (6, 0)
 
 

@@ -17,18 +17,21 @@ from pyspark.sql import types as T
 
 from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.readers import failing
-from airflow_hive_to_delta.core.schema.merge import Evidence, build_table_schema
+from airflow_hive_to_delta.core.schema.evidence import Evidence
+from airflow_hive_to_delta.core.schema.merge import build_table_schema
+from airflow_hive_to_delta.core.schema.translation import (
+    build_delta_schema_from_glue,
+    build_delta_schema_from_spark,
+    hive_type_of,
+    parse_hive_type,
+    spark_type_of,
+)
 from airflow_hive_to_delta.core.schema.types import (
     CHAR_VARCHAR,
     GLUE_TO_DELTA_TYPE_MAP,
     MAX_DEPTH,
-    build_delta_schema_from_glue,
-    build_delta_schema_from_spark,
     field_of,
-    hive_type_of,
     nested_of,
-    parse_hive_type,
-    spark_type_of,
     struct_of,
     walk_fields,
 )

@@ -86,7 +86,7 @@ SPELLINGS = [
 
 
 def on_spark(spark: SparkSession, uris: list[str], column: Callable[[str], Column]) -> list[str]:
-    """What Spark makes of each text with a function of columns."""
+    """The result of a function of columns for each text."""
     return [
         row[0] for row in spark.createDataFrame([(uri,) for uri in uris], "uri string").select(column("uri")).collect()
     ]

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 #:   of which Delta has rewritten files that Hive then took away, so that its rows may be there already.
 #: - ``delta``: a file that Delta wrote.
 #: - ``lost``: a live file that Delta wrote, and that is gone from a folder of Hive, which deletes all that lies in it.
-#: - ``unlisted``, ``unseen``: a live file that Delta wrote and the listing has not, before it is told from a lost one.
+#: - ``unlisted``, ``unseen``: a live file of Delta that the listing has not, before it is known whether it is lost.
 #: - ``waiting``: what of these would change the Delta table, in a partition that Hive may be writing at this moment.
 _KIND = """
 CASE WHEN h_path IS NOT NULL AND l_path IS NOT NULL THEN
@@ -188,9 +188,9 @@ def find_differences(
         counted = {"same": (len(unchanged), size, len(unchanged), size)} if unchanged else {}
         yield Differences(lambda: local_frame(snapshot.spark, unchanged, _CLASSIFIED_SCHEMA), counted)
         return
-    with _placed(snapshot, files, PathReader(str(snapshot.root), partition_types, options), doing) as hives:
+    with _read_partitions(snapshot, files, PathReader(str(snapshot.root), partition_types, options), doing) as hives:
         with spark_call(doing):
-            _refuse_unplaced(hives, snapshot, ledger)
+            _refuse_wrong_files(hives, snapshot, ledger)
         hive = hives.select(
             # Only files of Delta's own, which may lie in any folder, have no key by now.
             F.coalesce("key", canonical_uri_column("path")).alias("key"),
@@ -240,13 +240,13 @@ def find_differences(
 
 
 @contextmanager
-def _placed(snapshot: Snapshot, files: ListedFiles, reader: PathReader, doing: str) -> Iterator[DataFrame]:
-    """Hive's files with the partitions that they belong to (DESCRIBED_SCHEMA): by the driver if they are few."""
+def _read_partitions(snapshot: Snapshot, files: ListedFiles, reader: PathReader, doing: str) -> Iterator[DataFrame]:
+    """Read the partitions of Hive's files from their paths (DESCRIBED_SCHEMA): by the driver if the files are few."""
     with spark_call(doing):
         few = files.collect_few(local_frames.MOST_ROWS) if snapshot.is_small else None
     if few is None:
-        with persisted(files.frame.mapInArrow(reader, DESCRIBED_SCHEMA)) as placed:
-            yield placed
+        with persisted(files.frame.mapInArrow(reader, DESCRIBED_SCHEMA)) as described:
+            yield described
         return
     batches = arrow_table(few, FILES_SCHEMA).to_batches()
     rows = [row for batch in reader(iter(batches)) for row in batch.to_pylist()]
@@ -373,19 +373,19 @@ def _folder(column: str) -> Column:
     return F.regexp_extract(column, "^(.*)/[^/]*$", 1)
 
 
-def _refuse_unplaced(placed: DataFrame, snapshot: Snapshot, ledger: Ledger) -> None:
+def _refuse_wrong_files(hives: DataFrame, snapshot: Snapshot, ledger: Ledger) -> None:
     """Refuse files that cannot be part of the table, and files that are listed twice (rule 4).
 
     Files that Delta wrote need not lie in the folder of a partition: ``delta.randomizeFilePrefixes``.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    few = collect_small(placed.select("key", "error")) if snapshot.is_small else None
+    few = collect_small(hives.select("key", "error")) if snapshot.is_small else None
     if few is not None:
         keys = [row["key"] for row in few if row["key"] is not None]
         is_wrong, is_twice = any(row["error"] is not None for row in few), len(set(keys)) < len(keys)
     else:
-        ((is_wrong, is_twice),) = placed.agg(F.count("error") > 0, F.count("key") > F.count_distinct("key")).collect()
+        ((is_wrong, is_twice),) = hives.agg(F.count("error") > 0, F.count("key") > F.count_distinct("key")).collect()
     if is_wrong:
         said = ledger.files()
         named = reduce(
@@ -393,12 +393,12 @@ def _refuse_unplaced(placed: DataFrame, snapshot: Snapshot, ledger: Ledger) -> N
             [frame.select("key") for frame in (said, snapshot.files, snapshot.removed)],
         )
         deltas = named.join(said.where("hive IS NOT NULL"), "key", "left_anti")
-        wrong = placed.where("error IS NOT NULL").withColumn("key", canonical_uri_column("path"))
+        wrong = hives.where("error IS NOT NULL").withColumn("key", canonical_uri_column("path"))
         first = wrong.join(deltas, "key", "left_anti").orderBy("retryable", "path").first()
         if first is not None:
             raise KINDS[first.error_kind](first.error)
     if is_twice:
-        twice = placed.groupBy("key").count().where("count > 1").orderBy("key").first()
+        twice = hives.groupBy("key").count().where("count > 1").orderBy("key").first()
         raise PermanentError(f"The list of files has {twice and twice.key} more than once. List each file once")
 
 

@@ -56,7 +56,7 @@ def commit_changes(
     run: Run,
     options: ConversionOptions,
 ) -> int | None:
-    """Write the entries. The version that was committed; None when another writer was faster."""
+    """Write the entries. Returns the version that was committed, or None when another writer was faster."""
     expected = found.count(*change.added)
     if new.file_count != expected:
         raise TransientError(f"{new.file_count} files were described of {expected} to add; list the files again")

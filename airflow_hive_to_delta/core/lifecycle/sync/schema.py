@@ -15,14 +15,17 @@ from airflow_hive_to_delta.core.delta import actions as log_actions
 from airflow_hive_to_delta.core.delta.writable import protocol_with
 from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.lifecycle.preflight import resolve_schema
-from airflow_hive_to_delta.core.schema.merge import Evidence, TableSchema, needs_column_mapping
+from airflow_hive_to_delta.core.schema.evidence import Evidence
+from airflow_hive_to_delta.core.schema.merge import TableSchema, needs_column_mapping
+from airflow_hive_to_delta.core.schema.translation import (
+    spark_type_of,
+)
 from airflow_hive_to_delta.core.schema.types import (
     PARTS,
     DeltaType,
     check_names,
     dotted,
     nested_of,
-    spark_type_of,
     struct_of,
     walk_fields,
     wider_type,
@@ -108,7 +111,7 @@ def resolve_synced_schema(
 
 
 def make_overwritten_schema(snapshot: Snapshot, found: TableSchema, partition_columns: Sequence[str]) -> SyncedSchema:
-    """The schema of a conversion put in the place of the table's own. Every file has to be added again for it."""
+    """The schema of a conversion, which replaces the table's own. Every file has to be added again for it."""
     fields = copy.deepcopy(found.schema["fields"])
     for _, column in walk_fields(struct_of(fields)):
         for mark in (_ID, _PHYSICAL):
@@ -266,7 +269,7 @@ def _bare(column: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_order(found: Sequence[dict[str, Any]], current: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The table's columns in its own order, then the new ones."""
-    order = {column["name"].lower(): place for place, column in enumerate(current)}
+    order = {column["name"].lower(): index for index, column in enumerate(current)}
     return sorted(found, key=lambda column: order.get(column["name"].lower(), len(order)))
 
 

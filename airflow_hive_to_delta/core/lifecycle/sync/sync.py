@@ -85,7 +85,7 @@ def sync_table(
         committed before changes nothing. When not given, this is a new run.
     :param sync_options: what to bring, and which checks to give up.
     :param options: those that the table was converted with.
-    :param flags: fields of :class:`SyncOptions`, such as ``output_mode="complete"``, in the place of ``sync_options``.
+    :param flags: fields of :class:`SyncOptions`, such as ``output_mode="complete"``, instead of ``sync_options``.
     :raises PermanentError: nothing was written.
     :raises TransientError: trying again may help; others kept committing, or the storage did not answer.
     """
@@ -180,7 +180,7 @@ def _sync_once(
     sync_options: SyncOptions,
     known: Collection[str],
 ) -> SyncResult | None:
-    """One try against one version of the table. None: another writer was faster."""
+    """Try to sync with one version of the table. Returns None when another writer was faster."""
     table, options, records = context.table, context.options, context.records
     app_id = make_app_id(snapshot)
     last = snapshot.transactions.get(app_id)

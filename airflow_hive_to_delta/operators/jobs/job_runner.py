@@ -1,32 +1,31 @@
-"""Running a job on an engine: its log in the task's log, its end with the task's end."""
+"""Running jobs on an engine for a task, which shows their logs and ends them when it is killed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow.sdk.exceptions import TaskDeferralTimeout, TaskDeferred
 
 from airflow_hive_to_delta.core.errors import MissingDependencyError
-from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, JobSpec, JobStatus
 from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, describe_failure, warn_of_failure
-from airflow_hive_to_delta.job.actions import ACTIONS
-from airflow_hive_to_delta.job.progress import describe_progress
 from airflow_hive_to_delta.job.table_results import job_folder_name
 from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.identity import job_environment
-from airflow_hive_to_delta.operators.job_folder import JobFolder, job_folder
-from airflow_hive_to_delta.operators.outcomes import has_tries_left
+from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder, job_folder
+from airflow_hive_to_delta.operators.jobs.job_logs import JobLogs
+from airflow_hive_to_delta.operators.jobs.job_messages import describe_missing_result, describe_running_job
+from airflow_hive_to_delta.operators.jobs.resumed_jobs import Deferral, ResumedJob, is_for_same_tables
+from airflow_hive_to_delta.operators.jobs.submitted_job import SubmittedJob, SubmittedJobStore, generation, job_token
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
-from airflow_hive_to_delta.operators.submitted_job import SubmittedJob, SubmittedJobStore, generation, job_token
+from airflow_hive_to_delta.operators.tables.outcomes import has_tries_left
 from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 
 if TYPE_CHECKING:
@@ -37,36 +36,10 @@ if TYPE_CHECKING:
 #: Of a job that was begun in this try, before the task was deferred.
 _UNSEEN = {"error": "The end of the job was not seen, for the task was interrupted", "retryable": True}
 _KILLED = "The task was killed, and its job was ended with it"
-_SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
 #: The longest that a killed task goes on waiting for the next poll.
 _NAP_SECONDS = 0.5
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class ResumedJob:
-    """A job of an earlier try that this try has found again, and has seen the end of."""
-
-    request: JobRequest
-    #: The try that submitted it.
-    try_number: int
-    #: None: it ended without one.
-    result: dict[str, Any] | None
-
-    def answers(self, request: JobRequest) -> bool:
-        """Whether the job has a result for what is asked now."""
-        return self.result is not None and _is_for(self.request, request)
-
-
-@dataclass(frozen=True)
-class Deferral:
-    """How the deferral of a task ended."""
-
-    #: Where the log of the job goes on.
-    cursor: str | None = None
-    #: It timed out, or its trigger failed.
-    error: Exception | None = None
 
 
 class JobRunner:
@@ -104,7 +77,7 @@ class JobRunner:
         self._store = SubmittedJobStore(context, folder) if self._survives and folder is not None else None
         self._ref: JobRef | None = None
         self._jobs = 0
-        self._kept_logs = 0
+        self._logs = None if folder is None else JobLogs(folder, log)
         #: Whether the task was killed: a job that runs is ended, and later ones are ended as they begin.
         self.killed = False
         #: The address of a page about the latest job, where the engine has one.
@@ -170,7 +143,7 @@ class JobRunner:
         return ResumedJob(request, job.try_number, result)
 
     def go_on(self, deferral: Deferral) -> None:
-        """Say, before the first job, that the task was deferred in this try and begins anew."""
+        """Prepare to run the task from its beginning, after a deferral in this try. Call it before the first job."""
         self._deferral = deferral
 
     def _replay(self, request: JobRequest) -> dict[str, Any] | None:
@@ -190,7 +163,7 @@ class JobRunner:
             if not documents.has_request() or (is_waiting and ref is None):  # the latter was never started
                 return None
             self._jobs += 1
-            if not _is_for(documents.read_request(), request):
+            if not is_for_same_tables(documents.read_request(), request):
                 if ref is not None:
                     self._cancel(ref)
             elif ref is not None:
@@ -219,7 +192,9 @@ class JobRunner:
         if not self._engine.ships_package or self._folder is None:
             return None, None
         shared = partial(self._folder.put_shared, "packages")
-        package, main = (shared(file.name, file.content) for file in (package_zip(), main_script()))
+        package, main = (
+            shared(file.name, file.content) for file in (package_zip(), main_script(self._engine.main_script))
+        )
         return plain_uri(package), plain_uri(main)
 
     def _submit(self, spec: JobSpec, job: SubmittedJob, environment: Mapping[str, str]) -> JobRef:
@@ -277,8 +252,8 @@ class JobRunner:
             with self._cancelling(ref):
                 self._push_link(ref)
                 status = self._follow(ref, request, documents, deferral)
-                if status is not None and status.whole_log is not None and self._folder is not None:
-                    self._keep_log(status.whole_log, self._folder, environment)
+                if status is not None and status.whole_log is not None and self._logs is not None:
+                    self._logs.keep(status.whole_log, environment)
                 result = None if status is None else self._ask(documents.read_result)
         except Exception as error:
             if self.killed:
@@ -291,7 +266,7 @@ class JobRunner:
         if self.killed or status is None:
             raise JobError(_KILLED, retryable=True)
         if result is None:
-            result = {"error": _why_no_result(status, documents), "retryable": status.retryable}
+            result = {"error": describe_missing_result(status, documents), "retryable": status.retryable}
             self._keep_end(documents, result["error"], retryable=status.retryable)
         return _result_or_error(result)
 
@@ -346,18 +321,18 @@ class JobRunner:
         """
         if deferral is not None and deferral.error is not None:
             raise deferral.error
-        describe = partial(_describe_progress, request, documents)
+        describe = partial(describe_running_job, request, documents)
         watch = JobWatch(self._engine, self._log, describe, None if deferral is None else deferral.cursor)
         while not self.killed:
             status = self._ask(partial(self._engine.status, ref, watch.cursor))
-            has_ended = watch.see(status)
+            has_ended = watch.record(status)
             if has_ended or (deferral is not None and status.has_ended):  # the trigger has waited for a late platform
                 return status
             if self._defer is not None:
                 trigger = SparkJobTrigger(list(self._engine.serialize()), ref.to_dict(), request.name, watch.cursor)
                 self._log.info("Waiting for the job %s without a worker", ref.id)
                 self._defer(trigger)
-            watch.break_silence(status)
+            watch.log_progress(status)
             self._sleep()
         return None
 
@@ -380,70 +355,8 @@ class JobRunner:
         while not self.killed and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _NAP_SECONDS))
 
-    def _keep_log(self, whole_log: Path, folder: RunFolder, environment: Mapping[str, str]) -> None:
-        index = "" if folder.map_index == -1 else f".{folder.map_index}"
-        self._kept_logs += 1
-        again = f".{self._kept_logs}" if self._kept_logs > 1 else ""  # a try may run several jobs
-        secrets = [environment[name] for name in _SECRET_VARIABLES if environment.get(name)]
-        try:
-            path: Any = folder.file("logs", f"{folder.task_name}{index}.{folder.try_number}{again}.log")
-            with whole_log.open(errors="replace") as lines, path.open("w") as kept:
-                for line in lines:
-                    kept.write(_without(secrets, redact_credentials(line)))
-        except Exception as error:
-            # The result of the job counts more than its log.
-            self._log.warning("The whole log of the job could not be kept under %s: %s", folder.root, error)
-        else:
-            self._log.info("The whole log of the job, with Spark's own, is kept at %s", plain_uri(path))
-
-
-def _is_for(begun: JobRequest, request: JobRequest) -> bool:
-    """Whether a job that was begun is for what is asked now."""
-    return begun.action == request.action and _subject(begun) == _subject(request)
-
 
 def _result_or_error(result: dict[str, Any]) -> dict[str, Any]:
     if "error" in result:
         raise JobError(redact_credentials(result["error"]), retryable=bool(result["retryable"]))
     return result
-
-
-def _subject(request: JobRequest) -> Any:
-    """What a job is for: its tables; where it has none, all that it was asked."""
-    tables = request.arguments.get("tables")
-    return request.arguments if tables is None else [TableInfo.from_dict(table).qualified_name for table in tables]
-
-
-def _why_no_result(status: JobStatus, documents: JobFolder) -> str:
-    if status.error:
-        return status.error
-    match status.state:
-        case "cancelled":
-            return "The job was cancelled where it runs, before it had a result"
-        case "not_found":
-            return f"The engine does not know the job any more, and there is no result at {documents.uri}"
-        case "succeeded":
-            return (
-                f"The job succeeded, but there is no result at {documents.uri}: it was deleted since, or lies at "
-                "another place than the job was told"
-            )
-    return "The job failed where it runs, and says no more: see its log there"
-
-
-def _describe_progress(request: JobRequest, documents: JobFolder, status: JobStatus, seconds: float) -> str:
-    said = f"{request.name} is {status.state}, for {seconds:.0f} s by now"
-    count = len(request.arguments.get("tables") or ())
-    try:
-        progress = documents.read_progress()
-        parts = [describe_progress(progress, progress.get("stages", ""))]
-        if count > 1 and ACTIONS[request.action].keeps_table_results:
-            parts.append(f"{documents.count_results()} of {count} tables have ended")
-        return "; ".join([said, *filter(None, parts)])
-    except Exception as error:  # of the storage; the line is worth less than the job
-        return f"{said} (how far it is could not be read: {describe_failure(error)})"
-
-
-def _without(secrets: Sequence[str], text: str) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text

@@ -1,6 +1,6 @@
 """Runs a command that ends, with all that it has started, when the input of this process closes.
 
-    python -m airflow_hive_to_delta.engines.ends_with_input COMMAND ARGUMENT…
+    python -m airflow_hive_to_delta.engines.clusters.ends_with_input COMMAND ARGUMENT…
 
 The process that starts it holds the other end of the input: however that process ends, the command ends with it. It is
 to be started in a process session of its own. Its exit code is the command's.
@@ -12,9 +12,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 
-from airflow_hive_to_delta.job.processes import kill_session
+from airflow_hive_to_delta.job.processes import end_when_input_closes
 
 #: What a shell exits with for a command that it does not find.
 _NOT_FOUND = 127
@@ -26,18 +25,12 @@ def main(command: list[str]) -> int:
     except OSError as error:
         print(error, file=sys.stderr)
         return _NOT_FOUND
-    threading.Thread(target=_end_with_input, name="end-with-input", daemon=True).start()
+    end_when_input_closes()
     code = process.wait()
     if code < 0:  # by a signal: this process ends by the same one, so that its parent sees which
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -code)
     return code
-
-
-def _end_with_input() -> None:
-    while os.read(0, 4096):
-        pass
-    kill_session(os.getpid())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import JobError
 from airflow_hive_to_delta.job.table_results import EarlierTries, Record
-from airflow_hive_to_delta.operators.result_store import Result, ResultStore
+from airflow_hive_to_delta.operators.tables.result_store import Result, ResultStore
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 

@@ -15,7 +15,7 @@ from airflow_hive_to_delta.core.catalogs.target_names import (
 )
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.operators.tables import Table
+from airflow_hive_to_delta.operators.tables.batches import Table
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 #: Takes a discovered table and returns it, changed or not; None leaves it out.

@@ -6,6 +6,8 @@ import base64
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from airflow_hive_to_delta.engines.databricks_api.errors import api_error_code
+
 if TYPE_CHECKING:
     from airflow.providers.databricks.hooks.databricks import DatabricksHook
 
@@ -25,7 +27,7 @@ def put_unless_there(hook: DatabricksHook, path: str, content: bytes) -> None:
     """Write a file, unless there is one of its name: names hold a hash of what is in the file, or a version of it.
 
     :param path: begins with ``/Volumes/`` for a file of a volume; otherwise it is a path in the workspace.
-    :raises DatabricksApiError: the API refuses it, in whatever words.
+    :raises DatabricksApiError: the API refuses it.
     """
     if path.startswith(_VOLUMES):
         _put_in_volume(hook, path, content)
@@ -39,7 +41,7 @@ def _put_in_workspace(hook: DatabricksHook, path: str, content: bytes) -> None:
     try:
         hook._do_api_call(("GET", "2.0/workspace/get-status"), {"path": path})
     except DatabricksApiError as error:
-        if "RESOURCE_DOES_NOT_EXIST" not in str(error):
+        if api_error_code(error) != "RESOURCE_DOES_NOT_EXIST":
             raise
     else:
         return
@@ -49,7 +51,7 @@ def _put_in_workspace(hook: DatabricksHook, path: str, content: bytes) -> None:
     try:
         hook._do_api_call(("POST", "2.0/workspace/import"), imported)
     except DatabricksApiError as error:
-        if "RESOURCE_ALREADY_EXISTS" not in str(error):  # another task was faster
+        if api_error_code(error) != "RESOURCE_ALREADY_EXISTS":  # another task was faster
             raise
 
 
@@ -84,8 +86,10 @@ def _request(
     )
     if (missing and answer.status_code == 404) or (exists and answer.status_code == 409):
         return None
-    if not answer.ok:
+    try:
+        answer.raise_for_status()
+    except requests.HTTPError as error:
         raise DatabricksApiError(
             f"Response: {answer.text}, Status Code: {answer.status_code}", http_status_code=answer.status_code
-        )
+        ) from error
     return answer

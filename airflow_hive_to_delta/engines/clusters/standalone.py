@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_hive_to_delta.core.extras import needs_extra
+from airflow_hive_to_delta.engines.clusters.spark_connection import SparkConnection
 from airflow_hive_to_delta.engines.engine import JobError, JobState, JobStatus
-from airflow_hive_to_delta.engines.spark_connection import SparkConnection
 
 #: In seconds: to connect, and to wait for an answer.
 _TIMEOUT = (5.0, 30.0)
@@ -43,7 +43,8 @@ class StandaloneMaster:
 
     @classmethod
     def of(cls, connection: SparkConnection) -> StandaloneMaster:
-        """
+        """The master that a connection names.
+
         :raises JobError: there are several masters.
         """
         hosts = connection.master.removeprefix("spark://").split(",")

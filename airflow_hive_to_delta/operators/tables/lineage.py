@@ -19,7 +19,7 @@ from airflow_hive_to_delta.core.results import ConversionResult
 
 
 def lineage_of(converted: Sequence[tuple[TableInfo, ConversionResult]]) -> OperatorLineage[Any, Any]:
-    """Input: each Hive table. Output: the Delta table at its location, with columns and counts."""
+    """The lineage of converted tables: each Hive table as an input, the Delta table at its location as an output."""
     return OperatorLineage(
         inputs=[_input(table) for table, _ in converted],
         outputs=[_output(table, result) for table, result in converted],

@@ -11,8 +11,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from airflow_hive_to_delta.core.extras import needs_extra
+from airflow_hive_to_delta.engines.clusters.spark_connection import SparkConnection
 from airflow_hive_to_delta.engines.engine import JobError, JobState, JobStatus
-from airflow_hive_to_delta.engines.spark_connection import SparkConnection
 
 #: In the extra of the connection, where the provider's own hook looks for it, too.
 ADDRESS_EXTRA = "yarn_resourcemanager_webapp_address"
@@ -46,7 +46,7 @@ class ResourceManager:
 
     @classmethod
     def of(cls, connection: SparkConnection) -> ResourceManager:
-        """The one that the connection names, or ``yarn-site.xml`` in ``HADOOP_CONF_DIR``.
+        """The ResourceManager that the connection names, or ``yarn-site.xml`` in ``HADOOP_CONF_DIR``.
 
         :raises JobError: neither says where it is.
         """

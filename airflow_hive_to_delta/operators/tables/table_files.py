@@ -12,9 +12,9 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.job.file_names import safe_name
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.job.table_results import Record
-from airflow_hive_to_delta.operators.outcomes import FILES
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
-from airflow_hive_to_delta.operators.tables import as_batch
+from airflow_hive_to_delta.operators.tables.batches import as_batch
+from airflow_hive_to_delta.operators.tables.outcomes import FILES
 from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, TableOutcome
 
 #: One file list as :class:`ListFilesOperator` returns it, or one for each table of a batch.

@@ -13,7 +13,7 @@ from airflow_hive_to_delta.job.file_names import safe_name
 from airflow_hive_to_delta.job.manifests import FileList, first_of, list_error, too_many, write_manifest
 from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
-from airflow_hive_to_delta.operators.tables import batch_label
+from airflow_hive_to_delta.operators.tables.batches import batch_label
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,1 @@
+"""Running the jobs of a task: submitting, following and finding them again."""
