@@ -15,6 +15,7 @@ from airflow_hive_to_delta import (
     hive_to_delta_task_group,
     rollback_table,
     sync_table,
+    verify_table,
 )
 from airflow_hive_to_delta.core.errors import TransientError
 from airflow_hive_to_delta.core.lifecycle.convert import TableConverter
@@ -53,7 +54,7 @@ def report_of(run: Run) -> dict[str, dict[str, Any]]:
 def rewritten(lake, monkeypatch) -> None:
     """Hive writes the file of the table ``t`` anew, right after its first conversion."""
     convert = TableConverter.convert
-    done = []
+    done: list[Any] = []
 
     def convert_and_rewrite(self, table):
         result = convert(self, table)
@@ -147,8 +148,8 @@ def test_a_verification_that_fails_for_a_moment_is_tried_again_without_another_c
 ) -> None:
     lake.put("t/000000_0", {"n": [1, None]})
     lake.glue_table({"n": "bigint"}, name="t")
-    verify = verifier.verify_table
-    failed = []
+    verify = verify_table
+    failed: list[bool] = []
 
     def fails_once(*arguments, **options):
         if not failed:
@@ -185,7 +186,7 @@ def test_an_embedded_spark_is_started_once_for_a_table(lake, run_dag) -> None:
     lake.put("t/000000_0", {"n": [1, 2]})
     lake.glue_table({"n": "bigint"}, name="t")
     run = run_dag(group(lake, "verify='full'", engine="LocalSpark(memory='1g')", per_table=IN_CONVERT))
-    assert run.state == "success"
+    assert run.state == "success", run.log
     assert run.log.count("as job ") == len(jobs(lake)) == 1, "one job converts and verifies"
     assert report_of(run)["t"]["verified"] == {"full": 0}
 
@@ -198,4 +199,4 @@ def test_a_group_that_does_not_verify_after_the_conversion_refuses_it(airflow_ho
     with pytest.raises(ValueError, match="a sync comes between"):
         hive_to_delta_sync_task_group(**arguments, per_table=in_convert, verify="counts", convert_new=True)
     with pytest.raises(TypeError, match="verify_in_convert is 'counts', expected True or False"):
-        PerTable(verify_in_convert="counts")  # type: ignore[arg-type]
+        PerTable(verify_in_convert="counts")

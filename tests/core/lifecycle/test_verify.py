@@ -31,6 +31,7 @@ from airflow_hive_to_delta.core.lifecycle import comparison
 from airflow_hive_to_delta.core.lifecycle.checksums import compute_checksums
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
+from airflow_hive_to_delta.core.listing import spark as spark_listing
 from airflow_hive_to_delta.core.results import VerifyResult
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.uri import parse_location
@@ -512,7 +513,7 @@ def checksum(spark: SparkSession, kind: str, *values: str) -> list[Any]:
     return list(row)
 
 
-class Losing(DatabricksListing):
+class Losing(spark_listing.DatabricksListing):
     """A listing that finds all files of a table for its conversion, and one less for whatever comes after."""
 
     def __init__(self) -> None:
@@ -542,7 +543,7 @@ def test_a_table_is_verified_with_its_conversion(spark: SparkSession, hive_table
     (again,) = convert(spark, Given(table), DatabricksListing(), None, None, verify="full", progress=False)
     assert (again.status, again.verification) == ("already_delta", None), "another run has converted it"
     with pytest.raises(PermanentError, match="verify is 'all', expected counts, full or None"):
-        convert(spark, Given(table), DatabricksListing(), None, None, verify="all")  # type: ignore[arg-type]
+        convert(spark, Given(table), DatabricksListing(), None, None, verify="all")
 
 
 def test_a_conversion_whose_verification_fails_is_kept_and_no_success(
