@@ -18,8 +18,6 @@ from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, JobSpec, JobStatus
 from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, describe_failure, warn_of_failure
-from airflow_hive_to_delta.job.actions import ACTIONS
-from airflow_hive_to_delta.job.progress import describe_progress
 from airflow_hive_to_delta.job.table_results import job_folder_name
 from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.identity import job_environment
@@ -27,6 +25,7 @@ from airflow_hive_to_delta.operators.job_folder import JobFolder, job_folder
 from airflow_hive_to_delta.operators.outcomes import has_tries_left
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
 from airflow_hive_to_delta.operators.submitted_job import SubmittedJob, SubmittedJobStore, generation, job_token
+from airflow_hive_to_delta.triggers.job_progress import JobProgress, count_tables
 from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 
 if TYPE_CHECKING:
@@ -346,15 +345,22 @@ class JobRunner:
         """
         if deferral is not None and deferral.error is not None:
             raise deferral.error
-        describe = partial(_describe_progress, request, documents)
-        watch = JobWatch(self._engine, self._log, describe, None if deferral is None else deferral.cursor)
+        progress = JobProgress(request.name, documents.uri, documents.conn_id, count_tables(request))
+        watch = JobWatch(self._engine, self._log, progress.describe, None if deferral is None else deferral.cursor)
         while not self.killed:
             status = self._ask(partial(self._engine.status, ref, watch.cursor))
             has_ended = watch.see(status)
             if has_ended or (deferral is not None and status.has_ended):  # the trigger has waited for a late platform
                 return status
             if self._defer is not None:
-                trigger = SparkJobTrigger(list(self._engine.serialize()), ref.to_dict(), request.name, watch.cursor)
+                trigger = SparkJobTrigger(
+                    list(self._engine.serialize()),
+                    ref.to_dict(),
+                    request.name,
+                    watch.cursor,
+                    progress.conn_id,
+                    progress.table_count,
+                )
                 self._log.info("Waiting for the job %s without a worker", ref.id)
                 self._defer(trigger)
             watch.break_silence(status)
@@ -428,19 +434,6 @@ def _why_no_result(status: JobStatus, documents: JobFolder) -> str:
                 "another place than the job was told"
             )
     return "The job failed where it runs, and says no more: see its log there"
-
-
-def _describe_progress(request: JobRequest, documents: JobFolder, status: JobStatus, seconds: float) -> str:
-    said = f"{request.name} is {status.state}, for {seconds:.0f} s by now"
-    count = len(request.arguments.get("tables") or ())
-    try:
-        progress = documents.read_progress()
-        parts = [describe_progress(progress, progress.get("stages", ""))]
-        if count > 1 and ACTIONS[request.action].keeps_table_results:
-            parts.append(f"{documents.count_results()} of {count} tables have ended")
-        return "; ".join([said, *filter(None, parts)])
-    except Exception as error:  # of the storage; the line is worth less than the job
-        return f"{said} (how far it is could not be read: {describe_failure(error)})"
 
 
 def _without(secrets: Sequence[str], text: str) -> str:
