@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from airflow_hive_to_delta import (
@@ -31,7 +31,6 @@ from airflow_hive_to_delta.core.lifecycle import comparison
 from airflow_hive_to_delta.core.lifecycle.checksums import compute_checksums
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
-from airflow_hive_to_delta.core.listing import spark as spark_listing
 from airflow_hive_to_delta.core.results import VerifyResult
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.uri import parse_location
@@ -513,17 +512,16 @@ def checksum(spark: SparkSession, kind: str, *values: str) -> list[Any]:
     return list(row)
 
 
-class Losing(spark_listing.DatabricksListing):
+class Losing:
     """A listing that finds all files of a table for its conversion, and one less for whatever comes after."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.calls = 0
 
-    def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
-        found = super().list_files_df(spark, table, options)
+    def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
         self.calls += 1
-        return found if self.calls == 1 else found.orderBy("path").limit(found.count() - 1)
+        found: list[ParquetFileInfo] = DatabricksListing().list_files(spark, table)
+        return found if self.calls == 1 else found[1:]
 
 
 @pytest.fixture
