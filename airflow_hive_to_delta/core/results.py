@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self, get_args
 
 from airflow_hive_to_delta.core.errors import PermanentError, describe_error
 from airflow_hive_to_delta.core.models import Document
@@ -22,6 +22,15 @@ class _Outcome(Document):
     duration_seconds: float = 0.0
 
 
+VerifyLevel = Literal["counts", "full"]
+
+
+def levels_that_prove(level: str) -> tuple[str, ...]:
+    """The levels of a verification that prove at least what this one does; none for a level that is unknown."""
+    levels = get_args(VerifyLevel)  # each proves what those before it prove
+    return levels[levels.index(level) :] if level in levels else ()
+
+
 Status = Literal["converted", "already_delta", "registered", "refused", "failed"]
 
 
@@ -32,8 +41,10 @@ class ConversionResult(_Outcome):
     source_table: str
     #: Fully qualified name it is registered under, empty when it is not registered.
     target_table: str
+    #: Whether it is a Delta table now, and equal to its original where that was to be verified.
     success: bool
-    #: ``registered``: the log was there already, from an earlier run; only the registration was missing.
+    #: ``registered``: the log was there already, from an earlier run; only the registration was missing. It stays
+    #: ``converted`` when a verification after the conversion fails.
     status: Status
     file_count: int = 0
     byte_count: int = 0
@@ -57,14 +68,23 @@ class ConversionResult(_Outcome):
     message: str | None = None
     #: Whether no data file was found: the table is empty, or its location is wrong.
     is_empty: bool = False
+    #: What the verification right after the conversion found; None: there was none.
+    verification: VerifyResult | None = None
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        found = document.get("verification")
+        return super().from_dict({**document, "verification": VerifyResult.from_dict(found) if found else None})
 
     def __str__(self) -> str:
         target = self.target_table or self.location
         if not self.success:
-            return f"{self.source_table}: {self.status}: {self.error}"
+            status = "converted, but its verification failed" if self.status == "converted" else self.status
+            return f"{self.source_table}: {status}: {self.error}"
         # Of a table that was there already nobody counts the bytes.
         size = f", {self.byte_count} bytes" if self.byte_count or self.status == "converted" else ""
-        return f"{self.source_table} -> {target}: {self.status}, {self.file_count} files{size}"
+        verified = f", verified by {self.verification.level}" if self.verification else ""
+        return f"{self.source_table} -> {target}: {self.status}, {self.file_count} files{size}{verified}"
 
 
 @dataclass
@@ -141,9 +161,6 @@ class TablePlan(_Outcome):
             kinds = len(self.unreadable_by)
             parts.append(f"not readable by {kinds} kind{'' if kinds == 1 else 's'} of readers")
         return ", ".join(parts)
-
-
-VerifyLevel = Literal["counts", "full"]
 
 
 @dataclass

@@ -37,6 +37,19 @@ def make_listing(spark: SparkSession, given: Mapping[str, Any]) -> DataFrameList
     raise PermanentError(f"The listing strategy is {given['strategy']!r}, expected s3, spark or inventory")
 
 
+def make_given_listing(
+    spark: SparkSession, lists: list[dict[str, Any]], again: Mapping[str, Any] | None, options: ConversionOptions
+) -> GivenLists:
+    """The lists of a request as a listing.
+
+    :param again: ``list_again`` of the request: how lists are made again; None: they are not.
+    """
+    if again is None:
+        return GivenLists(lists)
+    maker = ListMaker(spark, options, again["inline_limit"])
+    return GivenLists(lists, maker, again["manifests"], later_try=again["later_try"])
+
+
 class ListMaker:
     """Makes lists of files. A listing that is asked for many tables, such as an inventory, is read once.
 

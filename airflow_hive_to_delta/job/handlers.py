@@ -6,7 +6,8 @@
 - ``plan``: ``tables``; ``listing``, or ``lists`` in which an error may stand for a list; ``max_workers``; ``options``.
   The result has ``results``, a plan for each table.
 - ``convert``: ``tables``; ``lists``, a file list for each; ``target_catalog``; ``target_schemas``, one for each table;
-  ``max_workers``; ``options``. The result has ``results``, as those of all that follow.
+  ``verify``, a level or null: compare each table that was converted, too; ``max_workers``; ``options``. The result has
+  ``results``, as those of all that follow.
 - ``verify``: ``tables``; ``lists``; ``level``; ``versions``, one, ``ours`` or null for each table; ``max_workers``;
   ``options``.
 - ``sync``: ``tables``; ``lists``; ``sync_options``, a :class:`SyncOptions`; ``run_version``, or null; ``max_workers``;
@@ -33,17 +34,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow_hive_to_delta.core.catalogs.definitions import current_definition
 from airflow_hive_to_delta.core.catalogs.discovery import UCDiscovery
-from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.lifecycle.convert import TableConverter, make_failed_conversion
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
 from airflow_hive_to_delta.core.lifecycle.plan import plan_conversions
 from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
-from airflow_hive_to_delta.core.lifecycle.verify import verify_table
+from airflow_hive_to_delta.core.lifecycle.verify import verify_conversion
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions, SyncOptions
 from airflow_hive_to_delta.core.results import (
+    ConversionResult,
     CutOverResult,
     RollbackResult,
     SyncResult,
@@ -56,10 +57,11 @@ from airflow_hive_to_delta.core.results import (
 from airflow_hive_to_delta.core.runner import run_tables
 from airflow_hive_to_delta.core.storage.databricks import NO_CREDENTIALS_NOTE, needs_dbutils
 from airflow_hive_to_delta.core.storage.uri import redacted
-from airflow_hive_to_delta.job.file_lists import GivenLists, ListMaker, make_listing
+from airflow_hive_to_delta.job.file_lists import GivenLists, ListMaker, make_given_listing, make_listing
 from airflow_hive_to_delta.job.manifests import list_error
 from airflow_hive_to_delta.job.progress import print_progress
 from airflow_hive_to_delta.job.table_results import TableResults
+from airflow_hive_to_delta.job.verifier import TableVerifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,6 +134,7 @@ def convert_tables(
     target_catalog: str | None,
     target_schemas: list[str | None],
     options: dict[str, Any],
+    verify: VerifyLevel | None = None,
     max_workers: int = 4,
     list_again: dict[str, Any] | None = None,
     table_results: TableResults | None = None,
@@ -139,14 +142,26 @@ def convert_tables(
     chosen = _read_options(options)
     infos = _parse_tables(tables)
     schemas = {table.qualified_name: schema for table, schema in zip(infos, target_schemas, strict=True)}
-    listing = _make_given_listing(spark, lists, list_again, chosen)
+    listing = make_given_listing(spark, lists, list_again, chosen)
     converter = TableConverter(
         spark, infos, listing, target_catalog, lambda table: schemas[table.qualified_name], chosen
     )
+    verifier = None if verify is None else TableVerifier(spark, verify, chosen, lists, list_again)
+
+    def convert(table: TableInfo) -> ConversionResult:
+        result = converter.convert(table)
+        if verifier is None:
+            return result
+        # With the very list that it was converted by: one that was made again, or the one that was given.
+        used = listing if listing.made(table.qualified_name) else None
+        return verify_conversion(
+            table, result, verifier.level, lambda table, version: verifier.verify(table, version, used)
+        )
+
     return _run(
         spark,
         converter.tables,
-        converter.convert,
+        convert,
         make_failed_conversion,
         max_workers,
         listing=listing,
@@ -165,30 +180,20 @@ def verify_tables(
     list_again: dict[str, Any] | None = None,
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
-    chosen = _read_options(options)
-    later_try = bool(list_again and list_again["later_try"])
-    listing = _make_given_listing(spark, lists, list_again and {**list_again, "later_try": False}, chosen)
-    # What was mended after a first try is seen by a new list only, and a sync may have mended it.
-    afresh = _make_given_listing(spark, lists, list_again, chosen) if later_try else None
+    verifier = TableVerifier(spark, level, _read_options(options), lists, list_again)
     infos = _parse_tables(tables)
     wanted = {table.qualified_name: version for table, version in zip(infos, versions, strict=True)}
 
     def verify(table: TableInfo) -> VerifyResult:
-        version = wanted[table.qualified_name]
         try:
-            try:
-                return verify_table(spark, table, listing, level=level, version=version, options=chosen)
-            except PermanentError:
-                if afresh is None or not afresh.can_list_again(table):
-                    raise
-                return verify_table(spark, table, afresh, level=level, version="ours", options=chosen)
+            return verifier.verify(table, wanted[table.qualified_name])
         except VerificationError as error:
             return error.result
 
     def make_failed(table: TableInfo, _: Exception) -> VerifyResult:
         return VerifyResult(table.qualified_name, redacted(table.location), level, success=False)
 
-    return _run(spark, infos, verify, make_failed, max_workers, listing=listing, table_results=table_results)
+    return _run(spark, infos, verify, make_failed, max_workers, listing=verifier.listing, table_results=table_results)
 
 
 def sync_tables(
@@ -203,7 +208,7 @@ def sync_tables(
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = _read_options(options)
-    listing = _make_given_listing(spark, lists, list_again, chosen)
+    listing = make_given_listing(spark, lists, list_again, chosen)
 
     what_to_sync = SyncOptions.from_dict(sync_options)
 
@@ -334,12 +339,3 @@ def _read_options(document: dict[str, Any]) -> ConversionOptions:
 
 def _parse_tables(documents: Tables) -> list[TableInfo]:
     return [TableInfo.from_dict(document) for document in documents]
-
-
-def _make_given_listing(
-    spark: SparkSession, lists: list[dict[str, Any]], again: dict[str, Any] | None, options: ConversionOptions
-) -> GivenLists:
-    if again is None:
-        return GivenLists(lists)
-    maker = ListMaker(spark, options, again["inline_limit"])
-    return GivenLists(lists, maker, again["manifests"], later_try=again["later_try"])

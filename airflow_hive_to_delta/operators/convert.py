@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.results import ConversionResult
+from airflow_hive_to_delta.core.results import ConversionResult, VerifyLevel
 from airflow_hive_to_delta.job.actions import ReportedAction
+from airflow_hive_to_delta.operators.arguments import Reader, read_one_of, read_optional
 from airflow_hive_to_delta.operators.table_operator import TableOperator
 from airflow_hive_to_delta.operators.tables.assets import DEFAULT_ALIAS, emit_asset, with_alias_outlet
 from airflow_hive_to_delta.operators.tables.result_store import Result
 from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults
 from airflow_hive_to_delta.operators.tables.table_selection import TargetSchema, schema_for
+from airflow_hive_to_delta.operators.tables.verification import explain_failed_verification, run_name
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
 
+_ADVICE = (
+    "If Hive has written since, sync the table by a new run. If not, roll the table back. Then clear this task, with "
+    "all that comes after it."
+)
 #: The statuses of tables that this run, in whichever try, has changed.
 _CHANGED = ("converted", "registered")
 
@@ -40,6 +46,11 @@ class ConvertTableOperator(TableOperator):
     :param target_catalog: the catalog to register the table in. (templated)
     :param target_schema: the schema, or a mapping of database to schema. Neither catalog nor schema: the table is
         written and not registered. (templated)
+    :param verify: compare each table with its files right after the conversion, in the same job: by ``counts`` or in
+        ``full``, as :class:`VerifyTableOperator` does. The result then has the ``verification``, which such an operator
+        after this one takes instead of running a job of its own. A table that differs fails the task without retries,
+        and stays a Delta table; when the task is cleared, it is not converted again, but compared again. None: only
+        convert. (templated)
     :param options: :class:`ConversionOptions`, or a dict of them. Their ``run_id`` is ``dag_id/run_id``: by it a later
         try knows what an earlier one has converted; ``user_metadata`` is the same unless it is given. (templated)
     :param max_workers: tables of a batch that are converted side by side.
@@ -49,8 +60,9 @@ class ConvertTableOperator(TableOperator):
 
     action: ClassVar[ReportedAction] = "convert"
     verb = "Convert"
+    readers: ClassVar[Mapping[str, Reader]] = {"verify": read_optional(read_one_of(*get_args(VerifyLevel)))}
     template_fields: Sequence[str] = (
-        *("target_catalog", "target_schema", "files", "results"),
+        *("target_catalog", "target_schema", "verify", "files", "results"),
         *TableOperator.template_fields,
     )
     untrusted_fields: Sequence[str] = ("table", "files", "results")
@@ -63,6 +75,7 @@ class ConvertTableOperator(TableOperator):
         results: StepResults | XComArg | None = None,
         target_catalog: str | None = None,
         target_schema: TargetSchema = None,
+        verify: VerifyLevel | str | None = None,
         max_workers: int = 4,
         asset_alias: str | None = DEFAULT_ALIAS,
         **kwargs: Any,
@@ -76,16 +89,17 @@ class ConvertTableOperator(TableOperator):
             )
         self.target_catalog = target_catalog
         self.target_schema = target_schema
+        self.verify = verify
         self.asset_alias = asset_alias
         self._converted: list[tuple[TableInfo, ConversionResult]] = []
         self._run_id = ""
+        self.check_arguments()
 
     def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[Result]:
-        dag_run: Any = context["dag_run"]
-        self._run_id = f"{dag_run.dag_id}/{dag_run.run_id}"
+        self._run_id = run_name(context)
         run = self.run_action(context, tables)
         made = [(kept.table, ConversionResult.from_dict(kept.result)) for kept in run.results]
-        self._converted = [(table, result) for table, result in made if result.status in _CHANGED]
+        self._converted = [(table, result) for table, result in made if result.success and result.status in _CHANGED]
         for _, result in self._converted:
             emit_asset(context, self.asset_alias, result.to_dict())
         return self.conclude(context, run)
@@ -104,7 +118,12 @@ class ConvertTableOperator(TableOperator):
 
     def outcome(self, result: Result, *, from_other_files: bool = False) -> TableOutcome:
         outcome = super().outcome(result, from_other_files=from_other_files)
-        if result["success"] and result["run_id"] == self._run_id and not from_other_files:
+        verification = result.get("verification")
+        if verification and not verification["success"]:
+            return explain_failed_verification(outcome, verification, _ADVICE, kept=bool(self.staging))
+        if verification:  # a sync may have brought it to a later version before an earlier try was cleared
+            outcome.written_version = verification["version"]
+        elif result["success"] and result["run_id"] == self._run_id and not from_other_files:
             # Not the latest: others may have written since an earlier try.
             outcome.written_version = 0
         return outcome

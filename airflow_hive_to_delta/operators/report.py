@@ -16,7 +16,7 @@ from airflow_hive_to_delta.operators.discover import LEFT_OUT, UNMATCHED
 from airflow_hive_to_delta.operators.report_publishing import describe_run, publish_report, seconds_since_start
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
 from airflow_hive_to_delta.operators.tables.batches import flatten, qualified_name
-from airflow_hive_to_delta.operators.tables.outcomes import FILES, GOES_ON, MAP_INDEX, OUTCOMES
+from airflow_hive_to_delta.operators.tables.outcomes import FILES, GOES_ON, MAP_INDEX, OUTCOMES, VERIFICATION
 from airflow_hive_to_delta.report.outcomes import RESULTS, TableOutcome, build_report, failed_tables
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ class MigrationReportOperator(BaseOperator):
         for document in flatten(self._pull(context, task_id, OUTCOMES)):
             index = document.pop(MAP_INDEX, -1)
             document.pop(FILES, None)
+            document.pop(VERIFICATION, None)
             goes_on = bool(document.pop(GOES_ON, False))
             outcome = TableOutcome.from_dict(document)
             if outcome.table in index_of and index in (-1, index_of[outcome.table]):

@@ -128,6 +128,8 @@ class TableOperator(SparkJobOperator):
         ready, others = self.select_tables(tables, files)
         if ready and folder is not None:
             folder.check_writable()  # else a table would be done, and its result lost
+        known = self.find_known_results(context, ready)
+        rest = [table for table in ready if table.qualified_name not in known]
 
         def run_job(some: Sequence[TableInfo]) -> dict[str, Any]:
             try:
@@ -143,7 +145,7 @@ class TableOperator(SparkJobOperator):
             return self.run_job(JobRequest(self.action, arguments, f"{self.verb} {batch_label(documents)}"), context)
 
         try:
-            resumed = self.resume_job(context) if ready else None
+            resumed = self.resume_job(context) if rest else None
         except JobError as error:
             raise airflow_error(error) from error
         jobs = TableJobs(
@@ -155,10 +157,11 @@ class TableOperator(SparkJobOperator):
             resumed_try=None if resumed is None else resumed.try_number,
             log=self.log,
         )
-        jobs.run(ready)
+        jobs.run(rest)
+        records = {**{name: {"result": result, "files": None} for name, result in known.items()}, **jobs.records}
         results = []
         for table in ready:
-            if record := jobs.records.get(table.qualified_name):
+            if record := records.get(table.qualified_name):
                 fingerprint = {} if files is None else files.fingerprint(table, record)
                 results.append(store.keep(table, record["result"], fingerprint))
         lists = {} if files is None else files.new_lists(jobs.records)
@@ -175,9 +178,11 @@ class TableOperator(SparkJobOperator):
                 self.log.info("  %s", note)
         outcomes = [self.outcome(kept.result, from_other_files=kept.from_other_files) for kept in run.results]
         outcomes += run.others
+        found = [(kept.table.qualified_name, kept.result.get("verification")) for kept in run.results]
+        verifications = {table: result for table, result in found if result and result["success"]}
         if any(outcome.status == "failed" for outcome in outcomes):
-            fail_with_outcomes(context, outcomes, run.file_lists)
-        record_outcomes(context, outcomes, run.file_lists)
+            fail_with_outcomes(context, outcomes, run.file_lists, verifications=verifications)
+        record_outcomes(context, outcomes, run.file_lists, verifications=verifications)
         if not run.has_run:
             raise AirflowSkipException(
                 "\n".join(f"{outcome.table}: {note}" for outcome in run.others for note in outcome.notes)
@@ -201,6 +206,10 @@ class TableOperator(SparkJobOperator):
             ready = [current.get(t.qualified_name, t) for t in listed if t.qualified_name not in errors]
         others += [TableOutcome.of_error(name, str(e), describe_error(e).retryable) for name, e in errors.items()]
         return ready, others
+
+    def find_known_results(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Result]:  # noqa: ARG002
+        """The results, by table, of tables for which no job has to be run. There are none unless this is overridden."""
+        return {}
 
     def job_arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:  # noqa: ARG002
         """The arguments of the action, beside the tables, their files and the options.

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.results import VerifyLevel
+from airflow_hive_to_delta.core.results import VerifyLevel, VerifyResult, levels_that_prove
+from airflow_hive_to_delta.engines.watch import describe_failure
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import (
     Reader,
@@ -17,10 +18,16 @@ from airflow_hive_to_delta.operators.arguments import (
     read_whole_number,
 )
 from airflow_hive_to_delta.operators.table_operator import TableOperator
+from airflow_hive_to_delta.operators.tables.outcomes import VERIFICATION
 from airflow_hive_to_delta.operators.tables.result_store import Result
 from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults, TableFiles, outcomes_by_table
-from airflow_hive_to_delta.report.formatting import format_count
-from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, TableOutcome
+from airflow_hive_to_delta.operators.tables.verification import (
+    explain_failed_verification,
+    is_still_current,
+    run_name,
+)
+from airflow_hive_to_delta.report.outcomes import TableOutcome
+from airflow_hive_to_delta.report.result_fields import describe_verified
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -30,8 +37,6 @@ _JUST_WRITTEN = ("converted", "synced", "unchanged")
 _PASSED_OVER = "Not verified: this run did not write it, or not all of it, and Hive or others may have written since"
 #: What a request says for the latest version before anybody else wrote to the table.
 _OURS = "ours"
-#: Of a table that differs; a batch of them has to travel.
-_MOST_NOTES = 10
 _VERSION = read_optional(read_whole_number)
 _ADVICE = (
     "If Hive has written since, sync the table by a new run, then clear this task. If not, roll the table back, then "
@@ -60,6 +65,11 @@ class VerifyTableOperator(TableOperator):
         its outcome says so. Passed over are tables that were verified before, that this package did not convert, that a
         later run has synced, or that failed. Of a task without any other table the state is then ``skipped``. Its text
         is never taken for a template.
+
+    A table that the converting job itself has verified (``ConvertTableOperator(verify=…)``), at that version and by
+    this level or a stronger one, has that result, and no job is run for it. The first try takes such a result while the
+    table's log is still at that version, as far as this task can read it: where it cannot, in a later try, and in a
+    task that was cleared, a job compares the table.
     """
 
     action: ClassVar[ReportedAction] = "verify"
@@ -85,6 +95,8 @@ class VerifyTableOperator(TableOperator):
             raise ValueError(f"version is {version!r} beside results, which say the version of each table; give one")
         self.level = level
         self.version = version
+        #: The tables whose results the converting job has left.
+        self._known: frozenset[str] = frozenset()
         self.check_arguments()
         check_readable({"version": _VERSION}, {"version": version})
 
@@ -101,6 +113,39 @@ class VerifyTableOperator(TableOperator):
             others.append(TableOutcome(name, "skipped", notes=[verified or _PASSED_OVER]))
         return [table for table in listed if table.qualified_name in versions], others
 
+    def find_known_results(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Result]:
+        """The results that the converting job has left, of tables that nobody has written to since."""
+        instance: Any = context["ti"]
+        if not self._follows_step or instance.try_number > 1:  # who clears this task wants the table compared
+            return {}
+        previous_outcomes = self._previous_outcomes()
+        versions = self._versions()
+        known = {}
+        for table in tables:
+            name = table.qualified_name
+            found: Result = previous_outcomes[name].get(VERIFICATION) or {}
+            proves = found.get("success") and found["level"] in levels_that_prove(self.level)
+            if proves and found["version"] == versions[name] and self._is_current(context, table, found):
+                self.log.info("%s: verified by the job that converted it", name)
+                known[name] = found
+        self._known = frozenset(known)
+        return known
+
+    def _is_current(self, context: Context, table: TableInfo, found: Result) -> bool:
+        connection = {"aws_conn_id": self.aws_conn_id, "region_name": self.region_name}
+        try:
+            current = is_still_current(found, table, run_name(context), self.options, **connection)
+        except Exception as error:
+            self.log.info(
+                "%s: its log cannot be read from here, so a job compares it: %s",
+                table.qualified_name,
+                describe_failure(error),
+            )
+            return False
+        if not current:
+            self.log.info("%s: written to since the job that converted it has verified it", table.qualified_name)
+        return current
+
     def job_arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
         version = _VERSION("version", self.version)
         versions = self._versions()
@@ -116,19 +161,12 @@ class VerifyTableOperator(TableOperator):
         by_this_run = self._previous_outcomes().get(name, {}).get("status") == "converted"
         if result["written_since"] and self._versions().get(name) == _OURS and not by_this_run:
             return replace(outcome, status="skipped", error=None, notes=[_too_late(result)], advice="")
-        if outcome.status == "verified":
-            rows = "" if result["row_count"] is None else f" and {format_count(result['row_count'], 'row')}"
-            files = format_count(result["file_count"], "file")
-            note = f"Verified by {result['level']} at version {result['version']}: {files}{rows}"
-            outcome.notes = [note, *outcome.notes]
-        elif result["mismatch_count"] or outcome.advice == LIST_AGAIN:
-            # Another list alone would hide that the table is not what it was made from.
-            outcome.advice = _ADVICE
-        if len(outcome.notes) > _MOST_NOTES and outcome.status != "verified":
-            where = "with the results under the staging root" if self.staging else "not kept: pass staging"
-            more = f"{len(outcome.notes) - _MOST_NOTES} more of what differs: {where}"
-            outcome.notes = [*outcome.notes[:_MOST_NOTES], more]
-        return outcome
+        if outcome.status != "verified":
+            return explain_failed_verification(outcome, result, _ADVICE, kept=bool(self.staging))
+        # The time of a verification by the converting job is a part of that job's.
+        seconds = 0.0 if name in self._known else outcome.duration_seconds
+        notes = [describe_verified(VerifyResult.from_dict(result)), *outcome.notes]
+        return replace(outcome, notes=notes, duration_seconds=seconds)
 
     def _versions(self) -> dict[str, int | str]:
         """The version to compare of each table that the step before has left, if it is to be compared."""
@@ -147,7 +185,7 @@ class VerifyTableOperator(TableOperator):
 
     def _verified_before(self, outcome: Mapping[str, Any]) -> str | None:
         """The note on a table that was verified by this level, or by a stronger one, before; None if it was not."""
-        enough = _LEVELS[_LEVELS.index(self.level) :] if self.level in _LEVELS else ()
+        enough = levels_that_prove(self.level)
         found = {level: version for level, version in (outcome.get("verified") or {}).items() if level in enough}
         return next((f"Verified before, by {level} at version {version}" for level, version in found.items()), None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from airflow_hive_to_delta.core.results import (
@@ -28,6 +29,7 @@ def outcome_fields(result: TableResult) -> dict[str, Any]:
             return {
                 "table": result.source_table,
                 "notes": [*result.notes, *([result.message] if result.message else [])],
+                **_verification_fields(result),
             }
         case TablePlan():
             return {
@@ -64,6 +66,26 @@ def outcome_fields(result: TableResult) -> dict[str, Any]:
         case CutOverResult():
             kept = f"The old definition is kept at {result.kept_definition}"
             return {"table": result.source_table, "notes": [*([kept] if result.kept_definition else []), *result.notes]}
+
+
+def describe_verified(result: VerifyResult) -> str:
+    """The note on a table that was found equal to its original."""
+    rows = "" if result.row_count is None else f" and {format_count(result.row_count, 'row')}"
+    files = format_count(result.file_count, "file")
+    return f"Verified by {result.level} at version {result.version}: {files}{rows}"
+
+
+def _verification_fields(result: ConversionResult) -> dict[str, Any]:
+    """What the verification right after a conversion says of the table: one that differs has failed."""
+    found = result.verification
+    if found is None:
+        return {}
+    seconds = round(result.duration_seconds + found.duration_seconds, 3)
+    if not found.success:
+        fields = outcome_fields(replace(found, error=result.error))
+        return {name: fields[name] for name in ("status", "notes", "error")} | {"duration_seconds": seconds}
+    notes = [describe_verified(found), *result.notes, *(note for note in found.notes if note not in result.notes)]
+    return {"notes": [*notes, *([result.message] if result.message else [])], "duration_seconds": seconds}
 
 
 def _plan_notes(plan: TablePlan) -> Iterator[str]:

@@ -148,8 +148,13 @@ class PerTable:
     batch_size: int | None = None
     #: Tables of a batch that are worked on side by side.
     max_workers: int = 4
+    #: Verify each table in the job that converts it, right after the conversion: one Spark session instead of two. The
+    #: task ``verify`` then takes what that job has found; a table that differs fails its task ``convert``.
+    verify_in_convert: bool = False
 
     def __post_init__(self) -> None:
         check_count("retries", self.retries, least=0)
         for name in ("max_active", "batch_size"):
             check_count(name, getattr(self, name), least=1, optional=True)
+        if not isinstance(self.verify_in_convert, bool):
+            raise TypeError(f"verify_in_convert is {self.verify_in_convert!r}, expected True or False")

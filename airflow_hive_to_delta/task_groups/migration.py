@@ -50,7 +50,8 @@ def hive_to_delta_task_group(
     :param listing: how files are found; by default on S3 for tables of Glue, by Spark for those of a catalog.
     :param engine: where Spark jobs run; an embedded Spark by default.
     :param options: :class:`ConversionOptions`.
-    :param per_table: retries, concurrency and batches.
+    :param per_table: retries, concurrency, batches, and whether the job that converts a table verifies it, too:
+        :class:`PerTable`.
     :param choose: a function that takes a discovered table as a dict and returns it, with another
         ``target_table_name`` for example, or None to leave it out.
     :param at_least_one: fail when the source has no table at all, which is a mistyped name more often than not.

@@ -78,6 +78,8 @@ class GroupSteps:
         _check("listing", listing, FileListing)
         if self.verify not in (None, *get_args(VerifyLevel)):
             raise ValueError(f"verify is {self.verify!r}, expected counts, full or None")
+        if per_table.verify_in_convert and self.verify is None:
+            raise ValueError("per_table has verify_in_convert=True beside verify=None; give a level, or leave it out")
         if self.target is not None:
             _check("target", self.target, GlueTarget, CatalogTarget)
             self.options = _options_for(self.target, self.options)
@@ -93,6 +95,8 @@ class GroupSteps:
             "target_catalog": None if self.target is None else self.target.catalog,
             "target_schema": None if self.target is None else self.target.schema,
         }
+        #: The level by which the converting job verifies, if it does.
+        self._verify_in_convert = self.verify if per_table.verify_in_convert else None
         self._batch_size = per_table.batch_size
         self._max_workers = per_table.max_workers
         self._listing: dict[str, Any] = {
@@ -180,6 +184,7 @@ class GroupSteps:
         """The task that converts a table."""
         return ConvertTableOperator(
             task_id="convert",
+            verify=self._verify_in_convert,
             asset_alias=self.asset_alias,
             **self._registration,
             **self._of_files(table, files),

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from airflow.sdk import BaseOperator, TaskGroup
 
 from airflow_hive_to_delta.core.results import VerifyLevel
-from airflow_hive_to_delta.task_groups.config import SyncSettings, Target
+from airflow_hive_to_delta.task_groups.config import PerTable, SyncSettings, Target
 from airflow_hive_to_delta.task_groups.steps import GroupArguments, GroupSteps
 
 
@@ -45,6 +45,12 @@ def hive_to_delta_sync_task_group(
     settings = sync or SyncSettings()
     if not isinstance(settings, SyncSettings):
         raise TypeError(f"sync is {sync!r}, expected SyncSettings")
+    per_table = arguments.get("per_table")
+    if isinstance(per_table, PerTable) and per_table.verify_in_convert:
+        raise ValueError(
+            "per_table has verify_in_convert=True, but a sync comes between the conversion and the verification here. "
+            "Leave it out"
+        )
     tasks = GroupSteps(target=target, verify=verify, **arguments)
 
     def steps(table: Any) -> list[BaseOperator]:

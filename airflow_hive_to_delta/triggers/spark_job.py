@@ -9,8 +9,9 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_hive_to_delta.engines import Engine, JobRef, JobStatus
+from airflow_hive_to_delta.engines import Engine, JobRef
 from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, warn_of_failure
+from airflow_hive_to_delta.triggers.job_progress import JobProgress
 
 
 class SparkJobTrigger(BaseTrigger):
@@ -23,22 +24,37 @@ class SparkJobTrigger(BaseTrigger):
     :param ref: the :class:`JobRef`, as a dict.
     :param name: what the job is called, for the log.
     :param cursor: where the log of the job goes on.
+    :param results_conn_id: the Airflow connection by which the folder of the job's results is read, for lines of log
+        that say how far it is.
+    :param table_count: the tables whose results the job leaves there, one by one.
     """
 
-    def __init__(self, engine: list[Any], ref: dict[str, Any], name: str, cursor: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: list[Any],
+        ref: dict[str, Any],
+        name: str,
+        cursor: str | None = None,
+        results_conn_id: str | None = None,
+        table_count: int = 0,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.engine = engine
         self.ref = ref
         self.name = name
         self.cursor = cursor
+        self.results_conn_id = results_conn_id
+        self.table_count = table_count
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        arguments = {"engine": self.engine, "ref": self.ref, "name": self.name, "cursor": self.cursor}
+        names = ("engine", "ref", "name", "cursor", "results_conn_id", "table_count")
+        arguments = {name: getattr(self, name) for name in names}
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         engine, ref = self._make_engine(), JobRef.from_dict(self.ref)
-        watch = JobWatch(engine, self.log, self._describe, self.cursor)
+        progress = JobProgress(self.name, ref.results_uri, self.results_conn_id, self.table_count)
+        watch = JobWatch(engine, self.log, progress.describe, self.cursor)
         failures = 0
         while True:
             try:
@@ -52,7 +68,7 @@ class SparkJobTrigger(BaseTrigger):
                 failures = 0
                 if watch.record(status):
                     break
-                watch.log_progress(status)
+                await asyncio.to_thread(watch.log_progress, status)  # it reads the storage
             await asyncio.sleep(engine.poll_seconds)
         yield TriggerEvent({"cursor": watch.cursor})  # type: ignore[no-untyped-call]
 
@@ -60,9 +76,6 @@ class SparkJobTrigger(BaseTrigger):
         """End the job of a task that a person has marked or cleared while it was deferred (Airflow 3.3 and later)."""
         self.log.info("The task is being ended: ending its job %s", self.ref["id"])
         await asyncio.to_thread(self._make_engine().cancel, JobRef.from_dict(self.ref), CANCEL_SECONDS)
-
-    def _describe(self, status: JobStatus, seconds: float) -> str:
-        return f"{self.name} is {status.state}, for {seconds:.0f} s by now"
 
     def _make_engine(self) -> Engine:
         path, arguments = self.engine

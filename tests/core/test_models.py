@@ -18,6 +18,7 @@ from airflow_hive_to_delta import (
     VacuumResult,
     VerifyResult,
 )
+from airflow_hive_to_delta.core.results import levels_that_prove
 
 DOCUMENTS = [
     TableInfo(name="t", location="s3://b/t", partition_keys=["p"], partition_types={"p": "int"}, database="d"),
@@ -122,3 +123,9 @@ def test_rule_45_a_bucketed_table_is_refused_unless_losing_the_buckets_is_fine()
 )  # fmt: skip
 def test_a_result_is_one_line(result, line):
     assert str(result) == line
+
+
+def test_a_level_of_verification_proves_what_the_weaker_ones_do() -> None:
+    assert levels_that_prove("counts") == ("counts", "full")
+    assert levels_that_prove("full") == ("full",)
+    assert levels_that_prove("none") == ()

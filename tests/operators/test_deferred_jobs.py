@@ -98,7 +98,7 @@ def test_a_deferral_that_times_out_ends_the_job(run_dag, platform) -> None:
 def trigger(platform: Path) -> SparkJobTrigger:
     engine = EndsForTriggers(str(platform))
     ref = submit(engine, JobRequest("discover", {}), platform.parent / "job")
-    made = SparkJobTrigger(list(engine.serialize()), ref.to_dict(), "Discover tables")
+    made = SparkJobTrigger(list(engine.serialize()), ref.to_dict(), "Discover tables", table_count=3)
     path, arguments = made.serialize()
     assert path == "airflow_hive_to_delta.triggers.spark_job.SparkJobTrigger"
     return SparkJobTrigger(**json.loads(json.dumps(arguments)))
@@ -117,10 +117,13 @@ def test_a_trigger_bears_a_few_failed_polls_and_tells_of_the_job(trigger, platfo
     monkeypatch.setattr(watch, "PROGRESS_SECONDS", 0)
     (platform / "fail").write_text("2")
     (platform / "hold").write_text("3")  # the two that fail, and one more
+    (platform.parent / "job" / "_progress.json").write_text('{"files_listed": 12000, "footers_read": 9000}')
+    (platform.parent / "job" / "a.json").write_text("{}")
     assert fire(trigger) == {"cursor": None}
     said = capfd.readouterr().out
     assert "No answer, 2 of at most 2 times in a row" in said
-    assert "Discover tables is running, for 0 s by now" in said
+    counted = "12,000 files listed, 9,000 footers read; 1 of 3 tables have ended"
+    assert f"Discover tables is running, for 0 s by now; {counted}" in said
     assert (platform.parent / "job" / "_done.json").exists(), "it fired when the job had ended"
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from airflow_hive_to_delta.job.documents import begun_name, result_name
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import EarlierTries
 from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder
-from airflow_hive_to_delta.operators.jobs.job_messages import describe_running_job
 from airflow_hive_to_delta.operators.jobs.submitted_job import SubmittedJob, SubmittedJobStore
 from airflow_hive_to_delta.operators.jobs.table_jobs import TableJobs
+from airflow_hive_to_delta.triggers.job_progress import JobProgress, count_tables
 from tests.support.airflow_runs import dag_source
+from tests.support.aws import REGION
 from tests.support.detached import Detached, make_platform
 
 TASK = """
@@ -209,14 +211,28 @@ def test_a_silent_job_of_several_tables_is_told_of_with_those_that_have_ended(ai
     folder.write_request(request)
     for name in (begun_name("a"), begun_name("b"), result_name("a")):
         (tmp_path / "job" / name).write_text("{}")
-    said = describe_running_job(request, folder, JobStatus("running"), 31.4)
+    progress = JobProgress(request.name, folder.uri, folder.conn_id, count_tables(request))
+    said = progress.describe(JobStatus("running"), 31.4)
     assert said == "Vacuum a, b, c is running, for 31 s by now; 1 of 3 tables have ended"
     (tmp_path / "job" / "_progress.json").write_text('{"files_listed": 12000, "footers_read": 9000, "stages": "count"}')
-    said = describe_running_job(request, folder, JobStatus("running"), 31.4)
+    said = progress.describe(JobStatus("running"), 31.4)
     counted = "12,000 files listed, 9,000 footers read; count"
     assert said == f"Vacuum a, b, c is running, for 31 s by now; {counted}; 1 of 3 tables have ended"
     assert folder.read_result() is None
     assert folder.read_request() == request
+
+
+def test_how_far_a_job_is_is_read_by_an_airflow_connection(airflow_home, s3, bucket, aws_endpoint, monkeypatch) -> None:
+    extra = {"endpoint_url": aws_endpoint, "region_name": REGION}
+    connection = {"conn_type": "aws", "login": "testing", "password": "testing", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
+    for name, content in (("_progress.json", '{"footers_read": 7}'), (result_name("a"), "{}"), (begun_name("b"), "{}")):
+        s3.put_object(Bucket=bucket, Key=f"job/{name}", Body=content)
+    progress = JobProgress("Convert a, b", f"s3://{bucket}/job", "lake", 2)
+    said = progress.describe(JobStatus("running"), 40)
+    assert said == "Convert a, b is running, for 40 s by now; 7 footers read; 1 of 2 tables have ended"
+    gone = replace(progress, results_uri=f"s3://{bucket}-gone/job").describe(JobStatus("running"), 40)
+    assert gone.startswith("Convert a, b is running, for 40 s by now (how far it is could not be read: ")
 
 
 def test_the_package_is_uploaded_once(lake, run_dag, monkeypatch) -> None:

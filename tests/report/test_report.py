@@ -114,6 +114,22 @@ def test_an_outcome_takes_over_a_conversion_result() -> None:
     )
 
 
+def test_an_outcome_takes_over_the_verification_of_a_conversion() -> None:
+    found = VerifyResult("d.t", "s3://b/t", "counts", True, 0, 2, 30, 4, duration_seconds=0.5, notes=["n", "o"])
+    result = ConversionResult("d.t", "", True, "converted", 2, 30, 4, duration_seconds=1.5, notes=["n"])
+    result = replace(result, verification=found, verified={"counts": 0})
+    verified = TableOutcome.of_result(result.to_dict())
+    assert (verified.status, verified.verified, verified.duration_seconds) == ("converted", {"counts": 0}, 2.0)
+    assert verified.notes == ["Verified by counts at version 0: 2 files and 4 rows", "n", "o"]
+
+    mismatch = {"partition": "day=1", "what": "rows", "original": 5, "delta": 4}
+    found = replace(found, success=False, mismatches=[mismatch], mismatch_count=2, error="The JVM is gone", notes=[])
+    result = replace(result, success=False, error="It was killed", retryable=False, verification=found, verified={})
+    failed = TableOutcome.of_result(result.to_dict())
+    assert (failed.status, failed.error, failed.file_count) == ("failed", "It was killed", 2)
+    assert failed.notes == ["day=1: rows: original 5, Delta 4", "1 more difference"]
+
+
 @pytest.mark.parametrize(
     ("action", "result"),
     [

@@ -38,12 +38,13 @@ from airflow_hive_to_delta.core.lifecycle.preflight import (
     preflight,
     read_log_state,
 )
+from airflow_hive_to_delta.core.lifecycle.verify import verify_conversion, verify_table
 from airflow_hive_to_delta.core.listing.age import ListedAt, conversion_notes, listed_before
 from airflow_hive_to_delta.core.listing.base import Listing
 from airflow_hive_to_delta.core.listing.inventory import check_files_df
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.results import ConversionResult, Status
+from airflow_hive_to_delta.core.results import ConversionResult, Status, VerifyLevel, VerifyResult, levels_that_prove
 from airflow_hive_to_delta.core.runner import run_tables
 from airflow_hive_to_delta.core.storage.uri import parse_location, redacted
 
@@ -102,6 +103,7 @@ def convert(
     *,
     max_workers: int = 4,
     options: ConversionOptions | None = None,
+    verify: VerifyLevel | None = None,
     progress: bool = True,
 ) -> list[ConversionResult]:
     """Convert every table that ``discovery`` finds, ``max_workers`` side by side, in the order of discovery.
@@ -110,18 +112,29 @@ def convert(
     databases are registered as ``database_name``, with the catalog before it where databases are alike too, unless they
     bring a ``target_table_name`` of their own.
 
+    :param verify: compare each table that is converted with its files right after the conversion, by ``counts`` or in
+        ``full`` as :func:`verify_table` does. The result then has the ``verification``; one that failed is no success.
     :param progress: a line per table on standard error, and a progress bar in a terminal.
     """
+    if verify is not None and not levels_that_prove(verify):
+        raise PermanentError(f"verify is {verify!r}, expected counts, full or None")
+    chosen = options or ConversionOptions()
     converter = TableConverter(
-        spark,
-        discovery.discover(spark),
-        listing,
-        target_catalog,
-        lambda _: target_schema,
-        options or ConversionOptions(),
+        spark, discovery.discover(spark), listing, target_catalog, lambda _: target_schema, chosen
     )
+
+    def convert_and_verify(table: TableInfo) -> ConversionResult:
+        result = converter.convert(table)
+        if verify is None:
+            return result
+
+        def compare(converted: TableInfo, version: int) -> VerifyResult:
+            return verify_table(spark, converted, listing, level=verify, version=version, options=chosen)
+
+        return verify_conversion(table, result, verify, compare)
+
     return run_tables(
-        converter.convert, converter.tables, make_failed_conversion, max_workers=max_workers, progress=progress
+        convert_and_verify, converter.tables, make_failed_conversion, max_workers=max_workers, progress=progress
     )
 
 

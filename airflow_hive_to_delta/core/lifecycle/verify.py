@@ -7,7 +7,9 @@ checksums of every column in every partition. All is compared on Spark: the driv
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -16,9 +18,11 @@ from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
+    HiveToDeltaError,
     MissingError,
     PermanentError,
     UnsupportedTableError,
+    describe_error,
 )
 from airflow_hive_to_delta.core.files import ListedFiles
 from airflow_hive_to_delta.core.lifecycle.comparison import Comparison
@@ -29,12 +33,19 @@ from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.listing.base import Listing
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.core.results import VerificationError, VerifyLevel, VerifyResult
+from airflow_hive_to_delta.core.results import (
+    ConversionResult,
+    VerificationError,
+    VerifyLevel,
+    VerifyResult,
+    levels_that_prove,
+)
 from airflow_hive_to_delta.core.storage.uri import canonical_uri_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+logger = logging.getLogger(__name__)
 _IN_MESSAGE = 5
 
 
@@ -103,6 +114,45 @@ def verify_table(
     if result.mismatch_count:
         raise VerificationError(_describe_mismatches(table, view, result), result)
     return result
+
+
+def verify_conversion(
+    table: TableInfo,
+    result: ConversionResult,
+    level: VerifyLevel,
+    compare: Callable[[TableInfo, int], VerifyResult],
+) -> ConversionResult:
+    """Compare a table with its original right after its conversion, and return the result with what was found.
+
+    Only a table that this run has converted, in whichever try, is compared. One that differs, or that cannot be
+    compared, has the error of the verification then and is no success. It stays a Delta table and its status stays
+    ``converted``: converting it again only verifies it again.
+
+    A table that an earlier try has verified by this level is not held to a second comparison: Hive may have written
+    since. If that fails, the result is returned as it is.
+
+    :param table: the Hive table, as it was converted.
+    :param compare: compares the table, at a version, with the files that it was converted from, as
+        :func:`verify_table` does.
+    """
+    if result.status != "converted":
+        return result
+    try:
+        found = compare(table, 0)
+    except VerificationError as error:
+        found = error.result
+    except Exception as error:
+        if not isinstance(error, HiveToDeltaError):
+            logger.exception("%s: an unexpected error of its verification", table.qualified_name)
+        failed = VerifyResult(table.qualified_name, result.location, level, success=False)
+        found = replace(failed, **describe_error(error).to_fields())
+    if found.success:
+        verified = {} if found.version is None else {found.level: found.version}
+        return replace(result, verification=found, verified=result.verified | verified)
+    if result.verified.keys() & set(levels_that_prove(level)):
+        return result
+    fields = {name: getattr(found, name) for name in ("error", "error_kind", "retryable")}
+    return replace(result, verification=found, success=False, **fields)
 
 
 def _find_last_version_of_ours(table: TableInfo, latest: Snapshot, level: VerifyLevel) -> int:

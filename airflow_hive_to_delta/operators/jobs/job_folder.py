@@ -10,9 +10,9 @@ from typing import Any
 
 from airflow.sdk import ObjectStoragePath
 
-from airflow_hive_to_delta.job.documents import DONE, ENDED, PROGRESS, REQUEST, is_result_name
+from airflow_hive_to_delta.job.documents import DONE, ENDED, REQUEST
 from airflow_hive_to_delta.job.request import JobRequest
-from airflow_hive_to_delta.operators.staging import RunFolder, files_below, plain_uri
+from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
 
 
 class JobFolder:
@@ -28,6 +28,11 @@ class JobFolder:
     def uri(self) -> str:
         """The address of the folder, as it is passed to the job."""
         return plain_uri(self._path)
+
+    @property
+    def conn_id(self) -> str | None:
+        """The Airflow connection of the storage; None: it has none."""
+        return self._path.conn_id
 
     @property
     def request_uri(self) -> str:
@@ -69,19 +74,6 @@ class JobFolder:
         except FileNotFoundError:
             return None
         return result
-
-    def read_progress(self) -> dict[str, Any]:
-        """What the job has counted so far; empty: it has said nothing yet."""
-        self._path.fs.invalidate_cache()  # the job writes there
-        try:
-            progress: dict[str, Any] = json.loads((self._path / PROGRESS).read_text())
-        except FileNotFoundError:  # or it is just being replaced
-            return {}
-        return progress
-
-    def count_results(self) -> int:
-        """How many tables the job is done with."""
-        return sum(is_result_name(path) for path in files_below(self._path))
 
 
 @contextmanager

@@ -21,11 +21,12 @@ from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.identity import job_environment
 from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder, job_folder
 from airflow_hive_to_delta.operators.jobs.job_logs import JobLogs
-from airflow_hive_to_delta.operators.jobs.job_messages import describe_missing_result, describe_running_job
+from airflow_hive_to_delta.operators.jobs.job_messages import describe_missing_result
 from airflow_hive_to_delta.operators.jobs.resumed_jobs import Deferral, ResumedJob, is_for_same_tables
 from airflow_hive_to_delta.operators.jobs.submitted_job import SubmittedJob, SubmittedJobStore, generation, job_token
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
 from airflow_hive_to_delta.operators.tables.outcomes import has_tries_left
+from airflow_hive_to_delta.triggers.job_progress import JobProgress, count_tables
 from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 
 if TYPE_CHECKING:
@@ -321,15 +322,22 @@ class JobRunner:
         """
         if deferral is not None and deferral.error is not None:
             raise deferral.error
-        describe = partial(describe_running_job, request, documents)
-        watch = JobWatch(self._engine, self._log, describe, None if deferral is None else deferral.cursor)
+        progress = JobProgress(request.name, documents.uri, documents.conn_id, count_tables(request))
+        watch = JobWatch(self._engine, self._log, progress.describe, None if deferral is None else deferral.cursor)
         while not self.killed:
             status = self._ask(partial(self._engine.status, ref, watch.cursor))
             has_ended = watch.record(status)
             if has_ended or (deferral is not None and status.has_ended):  # the trigger has waited for a late platform
                 return status
             if self._defer is not None:
-                trigger = SparkJobTrigger(list(self._engine.serialize()), ref.to_dict(), request.name, watch.cursor)
+                trigger = SparkJobTrigger(
+                    list(self._engine.serialize()),
+                    ref.to_dict(),
+                    request.name,
+                    watch.cursor,
+                    progress.conn_id,
+                    progress.table_count,
+                )
                 self._log.info("Waiting for the job %s without a worker", ref.id)
                 self._defer(trigger)
             watch.log_progress(status)

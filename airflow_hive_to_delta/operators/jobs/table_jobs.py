@@ -110,4 +110,6 @@ def _redacted_record(record: Record) -> Record:
 
 def _redacted(result: Result) -> Result:
     error = redact_credentials(result["error"]) if result["error"] else None
-    return {**result, "error": error, "notes": [redact_credentials(note) for note in result["notes"]]}
+    notes = [redact_credentials(note) for note in result["notes"]]
+    verification = {"verification": _redacted(found)} if (found := result.get("verification")) else {}
+    return {**result, "error": error, "notes": notes, **verification}

@@ -22,6 +22,8 @@ OUTCOMES = "outcomes"
 MAP_INDEX = "map_index"
 #: The key of the list of the table's files, where it is another one than the step before has recorded.
 FILES = "files"
+#: The key of the result of the verification that found the table equal to its original, right after the conversion.
+VERIFICATION = "verification"
 #: The key that says that the task did not fail with a failed table, so that the outcome of the next step counts.
 GOES_ON = "goes_on"
 
@@ -56,27 +58,36 @@ def record_outcomes(
     outcomes: Sequence[TableOutcome],
     files: Mapping[str, dict[str, Any]] | None = None,
     *,
+    verifications: Mapping[str, dict[str, Any]] | None = None,
     goes_on: bool = False,
 ) -> None:
     """Push outcomes for the report and for the next step, with the index of the mapped task that they are from.
 
     :param files: lists of files, by table, that take the place of those which were made before.
+    :param verifications: the results, by table, of verifications that the task has run itself.
     :param goes_on: the task does not fail with those of them that have failed: the next step takes them up.
     """
     instance: Any = context["ti"]
     index = -1 if instance.map_index is None else instance.map_index
-    lists = {table: {FILES: found} for table, found in (files or {}).items()}
     beside = {MAP_INDEX: index, **({GOES_ON: True} if goes_on else {})}
-    instance.xcom_push(
-        OUTCOMES, [{**outcome.to_dict(), **beside, **lists.get(outcome.table, {})} for outcome in outcomes]
-    )
+    by_table = {FILES: files or {}, VERIFICATION: verifications or {}}
+
+    def document(outcome: TableOutcome) -> dict[str, Any]:
+        own = {key: found[outcome.table] for key, found in by_table.items() if outcome.table in found}
+        return {**outcome.to_dict(), **beside, **own}
+
+    instance.xcom_push(OUTCOMES, [document(outcome) for outcome in outcomes])
 
 
 def fail_with_outcomes(
-    context: Context, outcomes: Sequence[TableOutcome], files: Mapping[str, dict[str, Any]] | None = None
+    context: Context,
+    outcomes: Sequence[TableOutcome],
+    files: Mapping[str, dict[str, Any]] | None = None,
+    *,
+    verifications: Mapping[str, dict[str, Any]] | None = None,
 ) -> NoReturn:
     """Record the outcomes and fail the task: without retries, unless trying again may help one of the tables."""
-    record_outcomes(context, outcomes, files)
+    record_outcomes(context, outcomes, files, verifications=verifications)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     message = "\n".join(f"{outcome.table}: {outcome.error}" for outcome in failed)
     raise ReportedError(message) if any(outcome.retryable for outcome in failed) else ReportedFailure(message)

@@ -64,13 +64,24 @@ class ResultStore:
             if made_from != (before := {name: earlier.get(name) for name in made_from}):
                 from_other_files = True
                 made_from = before
-            elif all(earlier.get(name) == result[name] for name in ("success", "location", "version")):
-                # That it was verified is known since.
-                since = {name: result[name] for name in ("verified",) if name in result}
+            elif _is_same_work(earlier, result):
+                # What a verification of this try has found is known since.
+                since = {name: result[name] for name in _VERIFIED_SINCE if name in result}
                 merged = {name: earlier.get(name, value) for name, value in result.items()}
                 return KeptResult(table, merged | since)
         path.write_text(json.dumps({**result, **made_from}))
         return KeptResult(table, result, from_other_files)
+
+
+#: The fields of a result that a later try, which verifies what an earlier one has converted, fills in anew.
+_VERIFIED_SINCE = ("verified", "verification", "success", "error", "error_kind", "retryable")
+
+
+def _is_same_work(earlier: Result, result: Result) -> bool:
+    """Whether a result is of what an earlier one is of. That the verification of one of them failed changes nothing."""
+    is_verified_only = bool(earlier.get("verification") or result.get("verification"))
+    names = ["location", "version", *([] if is_verified_only else ["success"])]
+    return all(earlier.get(name) == result[name] for name in names)
 
 
 def _is_of_earlier_try(result: Result) -> bool:

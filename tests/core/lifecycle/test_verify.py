@@ -510,3 +510,57 @@ def checksum(spark: SparkSession, kind: str, *values: str) -> list[Any]:
     rows = " UNION ALL ".join(f"SELECT CAST({value} AS {kind}) AS `a.b`" for value in values)
     (row,) = compute_checksums(spark.sql(rows), F.lit("all"), ["a.b"]).collect()
     return list(row)
+
+
+class Losing:
+    """A listing that finds all files of a table for its conversion, and one less for whatever comes after."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
+        self.calls += 1
+        found: list[ParquetFileInfo] = DatabricksListing().list_files(spark, table)
+        return found if self.calls == 1 else found[1:]
+
+
+@pytest.fixture
+def hive_table(table: TableInfo) -> TableInfo:
+    """The table before its conversion."""
+    shutil.rmtree(Path(table.location) / "_delta_log")
+    return table
+
+
+def test_a_table_is_verified_with_its_conversion(spark: SparkSession, hive_table: TableInfo) -> None:
+    table = hive_table
+    (result,) = convert(spark, Given(table), DatabricksListing(), None, None, verify="full", progress=False)
+    assert result.verification is not None
+    assert (result.success, result.verified, result.verification.level) == (True, {"full": 0}, "full")
+    assert str(result).endswith(", verified by full")
+    assert type(result).from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    (again,) = convert(spark, Given(table), DatabricksListing(), None, None, verify="full", progress=False)
+    assert (again.status, again.verification) == ("already_delta", None), "another run has converted it"
+    with pytest.raises(PermanentError, match="verify is 'all', expected counts, full or None"):
+        convert(spark, Given(table), DatabricksListing(), None, None, verify="all")
+
+
+def test_a_conversion_whose_verification_fails_is_kept_and_no_success(
+    spark: SparkSession, hive_table: TableInfo
+) -> None:
+    table = hive_table
+    options = ConversionOptions(run_id="run")
+    (result,) = convert(spark, Given(table), Losing(), None, None, verify="counts", options=options, progress=False)
+    assert (result.success, result.status, result.error_kind) == (False, "converted", "VerificationError")
+    assert (result.version, result.verified, result.retryable) == (0, {}, False)
+    assert result.verification is not None
+    assert result.verification.mismatch_count
+    assert ": converted, but its verification failed: " in str(result)
+    (again,) = convert(
+        spark, Given(table), DatabricksListing(), None, None, verify="counts", options=options, progress=False
+    )
+    assert (again.success, again.status, again.verified) == (True, "converted", {"counts": 0})
+    assert again.message == "An earlier try of this run has converted it"
+    losing = Losing()
+    losing.calls = 1
+    (later,) = convert(spark, Given(table), losing, None, None, verify="counts", options=options, progress=False)
+    assert (later.success, later.verification) == (True, None), "it was verified before, and Hive may have written"
