@@ -24,7 +24,7 @@ export HIVE_TO_DELTA_JARS := $(CURDIR)/.jars/spark
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: $(JARS) ## Migrate two Hive databases on a simulated AWS, in a real Airflow (ENGINE=cluster: on a Spark cluster)
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --engine $(ENGINE)

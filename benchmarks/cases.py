@@ -16,7 +16,7 @@ CONVERTERS = ("ours", "convert", "convert-no-statistics", "delta-rs", "pyiceberg
 FILTERS = {
     "bigint": "id BETWEEN 160 AND 170",
     "double": "price < 4.5",
-    "decimal": "amount = 161.61",
+    "decimal": "amount = 161.00",
     "timestamp": "at < TIMESTAMP '2020-01-01 01:00:00 UTC'",
     "string": "name = 'name 00000165'",
     "string prefix": "city LIKE 'city 0001%'",

@@ -224,9 +224,9 @@ class DeltaRs(Contender):
         import deltalake  # noqa: F401
 
     def run(self, job: Job) -> dict[str, Any]:
-        import deltalake
+        import deltalake.schema
 
-        partitions = deltalake.Schema([deltalake.Field(PARTITION_COLUMN, "string")])
+        partitions = deltalake.Schema([deltalake.Field(PARTITION_COLUMN, deltalake.schema.PrimitiveType("string"))])
         for table in job.tables:
             deltalake.convert_to_deltalake(
                 table.location,

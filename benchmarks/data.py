@@ -6,8 +6,6 @@ have different values in every column, so a filter can skip most of a table.
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -136,26 +134,26 @@ def partition_folder(number: int) -> str:
 
 # --- Shapes -----------------------------------------------------------------------------------------------------
 
-_START = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+#: 2020-01-01 in UTC.
+_START_SECONDS = 1_577_836_800
 
 
 def _plain_rows(number: int, rows: int) -> pa.Table:
     first = number * rows
-    ids = range(first, first + rows)
-    cents = pa.array([decimal.Decimal(100 * n + n % 100) / 100 for n in ids], pa.decimal128(12, 2))
-    times = [_START + datetime.timedelta(minutes=n) for n in ids]
+    ids = pa.array(range(first, first + rows), pa.int64())
+    micros = pa.array([(_START_SECONDS + 60 * n) * 1_000_000 for n in range(first, first + rows)], pa.int64())
     return pa.table(
         {
-            "id": pa.array(ids, pa.int64()),
-            "quantity": pa.array([n % 97 + number for n in ids], pa.int32()),
-            "price": pa.array([n / 8 for n in ids], pa.float64()),
-            "amount": cents,
-            "at": pa.array(times, pa.timestamp("us", tz="UTC")),
-            "name": [f"name {n:08d}" for n in ids],
-            "city": [f"city {number:04d} {n % 17}" for n in ids],
-            "code": [f"{number:04d}-{n % 5}" for n in ids],
-            "note": [None if n % 3 else f"note {number:04d}" for n in ids],
-            "tag": [f"tag {n % 7}" for n in ids],
+            "id": ids,
+            "quantity": pa.array([n % 97 + number for n in range(rows)], pa.int32()),
+            "price": pa.array([n / 8 for n in range(first, first + rows)], pa.float64()),
+            "amount": ids.cast(pa.decimal128(21, 2)).cast(pa.decimal128(12, 2)),
+            "at": micros.cast(pa.timestamp("us", tz="UTC")),
+            "name": [f"name {n:08d}" for n in range(first, first + rows)],
+            "city": [f"city {number:04d} {n % 17}" for n in range(rows)],
+            "code": [f"{number:04d}-{n % 5}" for n in range(rows)],
+            "note": [None if n % 3 else f"note {number:04d}" for n in range(rows)],
+            "tag": [f"tag {n % 7}" for n in range(rows)],
         }
     )
 

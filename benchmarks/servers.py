@@ -80,21 +80,23 @@ def _serve(command: Sequence[str], port: int, log: Path, environment: dict[str, 
             command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
         )
     try:
-        _wait_for(port, process, log)
+        if not _answers(port, process):
+            raise SystemExit(f"{Path(command[0]).name} did not start: {log.read_text(errors='replace')[-1000:]}")
         yield
     finally:
         process.kill()  # it has nothing to keep
         process.wait()
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until somebody listens on a port. False: the process has ended, or took too long."""
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until and process.poll() is None:
         with socket.socket() as connection:
             if connection.connect_ex(("127.0.0.1", port)) == 0:
-                return
+                return True
         time.sleep(0.05)
-    raise SystemExit(f"{Path(process.args[0]).name} did not start: {log.read_text(errors='replace')[-1000:]}")  # type: ignore[index]
+    return False
 
 
 def _free_port() -> int:
