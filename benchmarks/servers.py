@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from benchmarks.measure import PROJECT
 _KEY = "benchmarks"
 _REGION = "us-east-1"
 _VERSITYGW = PROJECT / ".jars" / "versitygw"
+#: By default it closes the connection after every request.
+_VERSITYGW_SPEED = ("--keep-alive", "--disable-acl")
 _S3PROXY = PROJECT / ".jars" / "s3-server.jar"
 _START_SECONDS = 60.0
 
@@ -48,7 +51,8 @@ def serve_s3(folder: Path) -> Iterator[S3Server]:
     versitygw = str(_VERSITYGW) if _VERSITYGW.exists() else shutil.which("versitygw")
     if versitygw:
         own = {"ROOT_ACCESS_KEY_ID": _KEY, "ROOT_SECRET_ACCESS_KEY": _KEY}
-        command = [versitygw, "--port", f"127.0.0.1:{port}", "--region", _REGION, "--quiet", "posix", str(data)]
+        command = [versitygw, "--port", f"127.0.0.1:{port}", "--region", _REGION, "--quiet", *_VERSITYGW_SPEED]
+        command += ["posix", "--io-buffer-size", "65536", str(data)]
         with _serve(command, port, folder / "s3.log", own):
             yield S3Server(f"versitygw {_version_of(versitygw)}", environment)
         return
@@ -106,6 +110,7 @@ def _free_port() -> int:
         return port
 
 
-def _version_of(versitygw: str) -> str:
-    said = subprocess.run([versitygw, "--version"], capture_output=True, text=True, check=False).stdout
-    return next((word for line in said.splitlines() if "ersion" in line for word in line.split()[-1:]), "")
+def _version_of(program: str) -> str:
+    """The version of a program in Go, which is in its binary."""
+    found = re.search(rb"mod\tgithub.com/\S+\tv(\S+)\t", Path(program).read_bytes())
+    return found[1].decode() if found else ""
