@@ -101,7 +101,8 @@ def _sync_new(files: int, new: int) -> Callable[[data.Store, float, Sequence[str
         )
         jobs = {
             "sync-new": (Job([large], new_files_from=added.location), Job([small], new_files_from=added.location)),
-            "ours": (Job([added]), Job([small])),
+            # The small table gets new files, too.
+            "ours": (Job([added]), Job([added])),
             "listing": (Job([large]), Job([small])),
         }
         return [Entry(contender, *jobs[contender], new) for contender in contenders]

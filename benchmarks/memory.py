@@ -13,7 +13,7 @@ _KINDS = ("driver", "workers", "jvm")
 class MemorySampler:
     """Samples the memory of a process tree while its block runs.
 
-    The driver is the process itself, the JVM what runs ``java`` below it, and the workers are all others. Workers are
+    The driver is the process itself, the JVM what runs ``java`` below it, and the workers what runs Python. Workers are
     forks of one process that share pages, so each counts with its share of them (PSS), the driver and the JVM with all
     that they have in memory (RSS).
     """
@@ -42,13 +42,15 @@ class MemorySampler:
         now = dict.fromkeys(_KINDS, 0.0)
         for pid in _tree(self._pid):
             try:
+                program = Path(f"/proc/{pid}/exe").readlink().name
                 if pid == self._pid:
-                    now["driver"] += _rss(pid)
-                elif Path(f"/proc/{pid}/comm").read_text().strip() == "java":
-                    now["jvm"] += _rss(pid)
-                else:
+                    now["driver"] = _rss(pid)
+                elif program == "java":
+                    # Not the sum: before a JVM starts a program, it is there twice for a moment.
+                    now["jvm"] = max(now["jvm"], _rss(pid))
+                elif program.startswith("python"):
                     now["workers"] += _pss(pid)
-            except (OSError, IndexError):  # it has ended
+            except OSError:  # it has ended
                 continue
         self.peak = {kind: max(self.peak[kind], now[kind]) for kind in _KINDS}
 
