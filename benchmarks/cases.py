@@ -198,7 +198,7 @@ _ALL = (
     Case(
         "million",
         "1,000,000 files on local disk",
-        _one_table(data.PLAIN, 1_000_000, job=Job([], keep_log=True, filters=FILTERS)),
+        _one_table(data.PLAIN, 1_000_000, job=_QUERY),
         contenders=("ours", "delta-rs", "footers", "query-ours", "query-delta-rs"),
         modes=("cold",),
         rounds=1,

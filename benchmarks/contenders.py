@@ -46,14 +46,18 @@ class Contender:
         """
         raise NotImplementedError
 
-    def check(self, job: Job) -> None:
-        """Raise if the tables that ``run`` made do not have all files."""
+    def check(self, job: Job) -> dict[str, Any]:
+        """Look at what ``run`` made. Returns more for the report.
+
+        :raises AssertionError: a table does not have all files.
+        """
         import deltalake
 
         for table in job.tables:
             options = {"allow_http": "true"} if table.location.startswith("s3://") else None
             made = deltalake.DeltaTable(table.location, storage_options=options)
             check_count("files in the log", len(made.file_uris()), table.files)
+        return {}
 
     def finish(self, job: Job) -> None:
         """Take away what ``run`` made, so that the next contender finds the files alone."""
@@ -82,7 +86,8 @@ def remove_log(table: BenchTable) -> None:
 
 
 def _kept_log(table: BenchTable, maker: str) -> Path:
-    return Path(table.location, f"_log_of_{maker}")
+    # Not in the table's folder: delta-rs would take a checkpoint there for data.
+    return Path(f"{table.location}-log-of-{maker}")
 
 
 def put_log_aside(table: BenchTable, maker: str) -> None:
@@ -164,8 +169,8 @@ class Listing(Contender):
             check_count("files", len(list_table_files(table)), table.files, at_least=True)
         return {}
 
-    def check(self, job: Job) -> None:
-        pass
+    def check(self, job: Job) -> dict[str, Any]:  # noqa: ARG002
+        return {}
 
     def finish(self, job: Job) -> None:
         pass
@@ -204,8 +209,8 @@ class Footers(Contender):
                 check_count("rows", sum(pool.map(count_rows, paths)), table.rows, at_least=True)
         return {}
 
-    def check(self, job: Job) -> None:
-        pass
+    def check(self, job: Job) -> dict[str, Any]:  # noqa: ARG002
+        return {}
 
     def finish(self, job: Job) -> None:
         pass
@@ -276,11 +281,12 @@ class PyIceberg(Contender):
             made.add_files(files, check_duplicate_files=False)
         return {}
 
-    def check(self, job: Job) -> None:
+    def check(self, job: Job) -> dict[str, Any]:
         for table in job.tables:
             snapshot = self._catalog.load_table((SCHEMA, table.name)).current_snapshot()
             found = snapshot.summary["total-data-files"] if snapshot and snapshot.summary else None
             check_count("files in the snapshot", int(found or 0), table.files)
+        return {}
 
     def finish(self, job: Job) -> None:
         for table in job.tables:

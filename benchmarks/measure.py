@@ -98,7 +98,8 @@ def measure(
                             warm[entry.contender] = worker
                         _run(entry, mode, warm[entry.contender], settings, result)
                     except WorkerError as error:
-                        result.error = str(error)
+                        # The results are public, and say nothing of the folders of this machine.
+                        result.error = str(error).replace(str(settings.scratch.parent), "…")
                     shown = f"failed: {result.error}" if result.error else f"{result.runs[-1]:.2f} s"
                     print(f"  {entry.contender}, {mode}: {shown}", file=sys.stderr, flush=True)
     return measured
@@ -117,9 +118,7 @@ def _run(entry: Entry, mode: Mode, warm: Worker, settings: Settings, result: Mea
                 answer = worker.call("run", entry.job)
             result.add(startup + answer["seconds"], startup, memory.peak, answer["result"])
         if len(result.runs) == 1:
-            warm.call("check", entry.job)
-        if entry.job.filters and "files_read" not in result.facts:
-            result.facts["files_read"] = warm.call("count_files_read", entry.job)["result"]
+            result.facts |= warm.call("check", entry.job)["result"]
     finally:
         warm.call("finish", entry.job)
 

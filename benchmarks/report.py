@@ -11,6 +11,7 @@ from benchmarks.cases import CASES, Case
 from benchmarks.chart import draw_chart
 from benchmarks.measure import Entry, Measured, Mode
 from benchmarks.registry import CONTENDERS
+from benchmarks.targets import format_targets
 
 Line = dict[str, Any]
 _MODES: tuple[Mode, ...] = ("cold", "warm")
@@ -107,6 +108,8 @@ def _page(lines: Sequence[Line], chart: str) -> str:
         "are some.",
         f"![Warm times of all cases]({chart})",
     ]
+    if targets := format_targets(lines):
+        parts += ["## Targets", targets]
     for name in cases:
         parts += _case_section(CASES[name], [line for line in lines if line["case"] == name])
     parts += ["## The contenders", _descriptions(lines), "## The machine", _machine(lines)]

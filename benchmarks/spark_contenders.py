@@ -116,8 +116,8 @@ class _OnConverted(SparkContender):
                 maker.run(Job([table]))
         self.forget(job.tables)
 
-    def check(self, job: Job) -> None:
-        pass
+    def check(self, job: Job) -> dict[str, Any]:  # noqa: ARG002
+        return {}
 
     def finish(self, job: Job) -> None:
         for table in job.tables:
@@ -161,6 +161,8 @@ class SyncNew(_OnConverted):
 
         (table,) = job.tables
         result = sync_table(self.spark, _table_info(table), _listing_for(table))
+        if not result.num_added_files:
+            raise AssertionError(f"The sync ended as {result.status} and added no file")
         return {"added_files": result.num_added_files}
 
 
@@ -199,11 +201,12 @@ class QueryOurs(_OnConverted):
         rows = self.spark.read.format("delta").load(table.location).where(condition).count()
         return {"filter": name, "rows": rows}
 
-    def count_files_read(self, job: Job) -> dict[str, int]:
-        """How many files are read for each of the filters."""
+    def check(self, job: Job) -> dict[str, Any]:
         (table,) = job.tables
         read = self.spark.read.format("delta").load(table.location)
-        return {name: len(read.where(condition).inputFiles()) for name, condition in job.filters.items()}
+        return {
+            "files_read": {name: len(read.where(condition).inputFiles()) for name, condition in job.filters.items()}
+        }
 
 
 class QueryConvert(QueryOurs):

@@ -13,6 +13,7 @@ from benchmarks.__main__ import main
 from benchmarks.cases import CASES
 from benchmarks.data import LocalStore
 from benchmarks.registry import CONTENDERS
+from benchmarks.targets import format_targets
 
 #: The large files of row-groups take seconds to make.
 LOCAL_CASES = [name for name, case in CASES.items() if case.storage == "local" and name != "row-groups"]
@@ -60,3 +61,13 @@ def test_the_tables_of_every_local_case_have_the_files_and_rows_that_they_name(n
         files = list(Path(table.location).rglob("*.parquet"))
         assert len(files) == table.files
         assert sum(pq.read_metadata(file).num_rows for file in files) == table.rows
+
+
+def test_the_report_says_which_targets_hold():
+    def line(contender, seconds):
+        return {"case": "local-10k", "contender": contender, "scale": 1, "warm": {"seconds": seconds}}
+
+    shown = format_targets([line("ours", 2.0), line("convert", 50.0), line("delta-rs", 1.0)])
+    assert "| 0.05 | 0.04 | yes |" in shown
+    assert "| 1.2 | 2 | **no** |" in shown
+    assert format_targets([line("ours", 2.0)]) == ""
