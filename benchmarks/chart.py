@@ -22,7 +22,7 @@ _OTHER = "#17becf"
 
 def draw_chart(lines: Sequence[Mapping[str, Any]]) -> str:
     """Warm times (cold where there is no warm one) on a logarithmic scale, by case."""
-    bars = [(line["case"], line["contender"], _seconds(line)) for line in lines]
+    bars = [(_label(line), line["contender"], _seconds(line)) for line in lines]
     shown = [(case, contender, seconds) for case, contender, seconds in bars if seconds]
     low = 10 ** math.floor(math.log10(min((seconds for *_, seconds in shown), default=0.1)))
     high = 10 ** math.ceil(math.log10(max((seconds for *_, seconds in shown), default=10.0)) + 1e-9)
@@ -39,7 +39,7 @@ def draw_chart(lines: Sequence[Mapping[str, Any]]) -> str:
         colour = _COLOURS.get(contender, _OTHER)
         drawn.append(f'<rect x="{_LEFT}" y="{y}" width="{length:.1f}" height="{_BAR - 2}" fill="{colour}"/>')
         drawn.append(_text(_LEFT - 6, y + _BAR - 3, contender, anchor="end"))
-        drawn.append(_text(_LEFT + length + 4, y + _BAR - 3, f"{seconds:.2f} s"))
+        drawn.append(_text(_LEFT + length + 4, y + _BAR - 3, f"{format_seconds(seconds)} s"))
         y += _BAR
     height = y + 20
     grid = []
@@ -55,9 +55,20 @@ def draw_chart(lines: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def _label(line: Mapping[str, Any]) -> str:
+    return f"{line['case']}, each table" if "tables" in line else str(line["case"])
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds with two digits after the point, more for very short times."""
+    return f"{seconds:.2f}" if seconds >= 0.1 else f"{seconds:.4f}"
+
+
 def _seconds(line: Mapping[str, Any]) -> float | None:
+    """Seconds for one table where contenders have different numbers of tables, for all files elsewhere."""
     for mode in ("warm", "cold"):
-        if seconds := (line.get(mode) or {}).get("seconds"):
+        found = line.get(mode) or {}
+        if seconds := found.get("seconds_per_table") or found.get("seconds"):
             return float(seconds)
     return None
 

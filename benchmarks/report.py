@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import CASES, Case
-from benchmarks.chart import draw_chart
+from benchmarks.chart import draw_chart, format_seconds
 from benchmarks.measure import Entry, Measured, Mode
 from benchmarks.registry import CONTENDERS
-from benchmarks.targets import format_targets
+from benchmarks.targets import WITHOUT_BOUNDS, format_targets
 
 Line = dict[str, Any]
 _MODES: tuple[Mode, ...] = ("cold", "warm")
@@ -106,7 +106,7 @@ def _page(lines: Sequence[Line], chart: str) -> str:
         "named under the table: above 1 is slower. Ratios say more about another machine than times do. Memory is the "
         "peak of the process that calls, of Spark's Python workers together, and of the JVM, in cold runs where there "
         "are some.",
-        f"![Warm times of all cases]({chart})",
+        f"![Warm times of all cases, on a logarithmic scale]({chart})",
     ]
     if targets := format_targets(lines):
         parts += ["## Targets", targets]
@@ -148,7 +148,11 @@ def _files_read(lines: Sequence[Line]) -> str:
     rows = [["files read for a filter on", *read], ["---", *["--:"] * len(read)]]
     filters = next(iter(read.values())) or {}
     rows += [[each, *(f"{(found or {}).get(each, 0):,}" for found in read.values())] for each in filters]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return (
+        f"{table}\n\nOurs gives no bounds to {', '.join(sorted(WITHOUT_BOUNDS))} columns of files that parquet-mr has "
+        "not written, because other writers leave NaN out of their bounds (docs/rules.md)."
+    )
 
 
 def _facts(line: Line) -> dict[str, Any]:
@@ -169,7 +173,7 @@ def _numbers(line: Line) -> list[str]:
     for mode in _MODES:
         found = line.get(mode) or {}
         seconds, ratio = found.get("seconds"), found.get("ratio")
-        shown += ["" if seconds is None else f"{seconds:.2f}", "" if ratio is None else f"{ratio:.2f}"]
+        shown += ["" if seconds is None else format_seconds(seconds), "" if ratio is None else f"{ratio:.2f}"]
     peak = (line.get("cold") or {}).get("peak_mb") or (line.get("warm") or {}).get("peak_mb") or {}
     return [*shown, *(f"{peak[kind]:,.0f}" if peak.get(kind) else "" for kind in ("driver", "workers", "jvm"))]
 
