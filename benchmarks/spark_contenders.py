@@ -193,9 +193,7 @@ class QueryOurs(_OnConverted):
     """Queries on the table of this package."""
 
     name = "query-ours"
-    description = (
-        "The first query on the table that ours made, with a selective filter, and the files read for some filters."
-    )
+    description = "The first query on the table that ours made, and the files read for some filters."
 
     def run(self, job: Job) -> dict[str, Any]:
         (table,) = job.tables
