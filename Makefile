@@ -10,15 +10,21 @@ CHROMIUM := .venv/.chromium
 SPARK35 := .venv-spark35/.installed
 SPARK35_JARS := $(CURDIR)/.venv-spark35/jars
 TRINO := .trino/.installed
+VERSITYGW := .jars/versitygw
+# What `make bench` runs: names of cases, or all; the size of its tables, 1 for the whole.
+CASE ?=
+SCALE ?= 1
+BENCH = JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python -m benchmarks
+KEEP_RESULTS := --json benchmarks/results.jsonl --report benchmarks/RESULTS.md
 # Where the jobs of the demo run: local, or cluster for a standalone Spark cluster that it starts and ends.
 ENGINE ?= local
 export HIVE_TO_DELTA_JARS := $(CURDIR)/.jars/spark
 
-.PHONY: help demo demo-ui test test-spark35 test-trino quick soak lint types docs bench clean
+.PHONY: help demo demo-ui test test-spark35 test-trino quick soak lint types docs bench bench-million bench-engines clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: $(JARS) ## Migrate two Hive databases on a simulated AWS, in a real Airflow (ENGINE=cluster: on a Spark cluster)
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --engine $(ENGINE)
@@ -60,9 +66,15 @@ types: $(INSTALLED) ## Types
 docs: $(INSTALLED) ## The documentation as a site, in build/site
 	$(BIN)/python -m mkdocs build --strict
 
-bench: $(JARS) ## Time against CONVERT TO DELTA, delta-rs and footers only; and small tables by several engines
-	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python benchmarks/convert.py
-	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python benchmarks/engines.py
+# A case by its name: make bench CASE=local-10k; a quick look at all of them: make bench SCALE=0.01, which keeps no results.
+bench: $(JARS) $(if $(CASE),$(if $(filter s3-% two-buckets,$(CASE)),$(VERSITYGW)),$(VERSITYGW)) ## Time against CONVERT TO DELTA, delta-rs, PyIceberg and footers alone (CASE=, SCALE=)
+	$(BENCH) $(addprefix --case ,$(CASE)) $(if $(filter 1,$(SCALE)),$(KEEP_RESULTS),--scale $(SCALE))
+
+bench-million: $(JARS) ## The same for a table of 1,000,000 files (some 10 GB of disk)
+	$(BENCH) --case million $(if $(filter 1,$(SCALE)),$(KEEP_RESULTS),--scale $(SCALE))
+
+bench-engines: $(JARS) ## Time small tables in Airflow, by several engines
+	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python -m benchmarks.engines
 
 clean: ## Remove what the other targets made
 	rm -rf .venv .venv-spark35 .trino .jars .airflow .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
@@ -91,6 +103,13 @@ $(JARS): $(INSTALLED) $(JAVA) airflow_hive_to_delta/core/spark/versions.py airfl
 $(S3_SERVER): $(INSTALLED) $(JAVA) scripts/s3-server scripts/s3-server.xml
 	@echo "Downloading the S3 server of the tests (some 55 MB, once)"
 	@JAVA_HOME="$$(cat $(JAVA))" scripts/s3-server $(BIN)/python $@
+
+# The S3 server of the benchmarks, in Go: one in Java or Python would be slower than what is measured. Without Go the
+# benchmarks take the S3 server of the tests.
+$(VERSITYGW): $(S3_SERVER)
+	@if command -v go > /dev/null; then echo "Building the S3 server of the benchmarks (some minutes, once)"; \
+		GOBIN="$(CURDIR)/$(@D)" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; \
+	else echo "Go is missing: the cases on S3 are measured with a slower server" >&2; fi
 
 # HDFS, YARN and a Hive metastore for the tests, in one JVM.
 $(HADOOP): $(INSTALLED) $(JAVA) scripts/hadoop-cluster scripts/hadoop-cluster.xml

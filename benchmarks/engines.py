@@ -1,6 +1,6 @@
 """Small tables through the DAG, by several ways to run their jobs, in one run.
 
-    python benchmarks/engines.py [--tables 50] [--files 10]
+    python -m benchmarks.engines [--tables 50] [--files 10]
 
 Each way converts and verifies the tables of a Glue database of its own, played by moto, with the task group, in an
 Airflow that runs one task after the other: a JVM for each table and step, batches that share one, and clients of a
@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import logging
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,10 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from moto.server import ThreadedMotoServer
 
-PROJECT = Path(__file__).parent.parent.resolve()
-sys.path.insert(0, str(PROJECT))
-
-from tests.support.connect_server import serve_connect  # noqa: E402
+from tests.support.connect_server import serve_connect
 
 REGION = "us-east-1"
 BUCKET = "bench"
@@ -113,6 +110,8 @@ def main() -> None:
         from airflow.utils.db import initdb
 
         initdb()
+        # Airflow's settings of loggers would show every request.
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
         s3, glue = boto3.client("s3"), boto3.client("glue")
         s3.create_bucket(Bucket=BUCKET)
         seconds = {}

@@ -1,0 +1,1 @@
+"""Benchmarks of conversions, syncs and checks against other tools: ``python -m benchmarks --help``."""
