@@ -98,6 +98,7 @@ class FileLocator:
         self._types = partition_types
         self._options = options
         self._values_by_folder: dict[str, dict[str, str | None]] = {}
+        self._folders: dict[str, Location] = {}
 
     def locate(self, file: dict[str, Any]) -> FilePlacement | None:
         """Where a file belongs; None when it is not a data file (rules 40 and 41).
@@ -110,7 +111,7 @@ class FileLocator:
         :raises PartitionError: its partition values do not fit the partition columns.
         """
         path, size, given = file["path"], file["size"], file["partition_values"]
-        location = parse_location(path, "file path")
+        location = self._parse(path)
         check_allowed(location, self._options.allowed_roots)
         if size < 0:
             raise StaleFileListError(f"The size of {path} is {size}, expected its bytes. List the files again")
@@ -126,6 +127,19 @@ class FileLocator:
         if given is None and not self._types:
             return FilePlacement(location, written, None, [key for key, _ in partition_folders(below)])
         return FilePlacement(location, written, self._partition_values(given, path, below), [])
+
+    def _parse(self, path: str) -> Location:
+        """Parse the path of a file. What is known of its folder is not found out again."""
+        folder, slash, name = path.rpartition("/")
+        known = self._folders.get(folder + slash)
+        if known is not None and name not in ("", ".", "..") and "\0" not in name:
+            return known.child(name)
+        location = parse_location(path, "file path")
+        if location.parent.child(name) == location:  # not so for a bucket
+            if len(self._folders) >= _MOST_FOLDERS:
+                self._folders.clear()
+            self._folders[folder + slash] = location.parent
+        return location
 
     def _partition_values(self, given: Mapping[str, str | None] | None, path: str, below: str) -> dict[str, str | None]:
         folder = below.rpartition("/")[0]

@@ -42,7 +42,6 @@ from airflow_hive_to_delta.core.parquet.statistics import (
     timestamp_bound,
 )
 from airflow_hive_to_delta.core.parquet.thrift_compact import MalformedThriftError
-from airflow_hive_to_delta.core.parquet.writers import trusted_statistics
 from airflow_hive_to_delta.core.storage.file_tails import read_tail
 from airflow_hive_to_delta.core.storage.uri import parse_location
 
@@ -195,20 +194,18 @@ def leaf_statistics(footer: Footer, layout: Layout) -> list[LeafStatistics | Non
     None for a leaf of a list or a map.
     """
     groups = [group for group in footer.row_groups if group.rows]
-    trusted = trusted_statistics(footer.created_by)
-    ordered = footer.type_ordered
-    if len(ordered) != len(layout.leaves):
-        ordered = [False] * len(layout.leaves)  # its bounds are in the deprecated fields (rule 36)
     return [
         None
         if leaf is None
         else _over_groups(
             leaf,
             [(group.rows, group.chunks[position]) for group in groups],
-            bounded=ordered[position] and leaf.bound is not None and leaf.bounds_statistic in trusted,
-            counted=leaf.nulls_statistic in trusted,
+            bounded=bounded,
+            counted=counted,
         )
-        for position, leaf in enumerate(layout.leaves)
+        for position, (leaf, bounded, counted) in enumerate(
+            layout.trusted_leaves(footer.created_by, footer.type_ordered)
+        )
     ]
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_hive_to_delta.core.errors import PermanentError, SchemaError
 from airflow_hive_to_delta.core.parquet.footer_thrift import SchemaPart
-from airflow_hive_to_delta.core.parquet.writers import Statistic
+from airflow_hive_to_delta.core.parquet.writers import Statistic, trusted_statistics
+
+#: Writers that a layout remembers.
+_MOST_WRITERS = 64
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,16 @@ class Leaf:
         return Statistic.BYTE_ARRAY_NULLS if self.physical_type == "BYTE_ARRAY" else Statistic.OTHER_NULLS
 
 
+class LeafTrust(NamedTuple):
+    """A leaf column, and what of its statistics is trusted. None: it is one of a list or a map."""
+
+    leaf: Leaf | None
+    #: Whether its bounds are.
+    bounded: bool = False
+    #: Whether its null counts are.
+    counted: bool = False
+
+
 @dataclass(frozen=True)
 class Layout:
     """The columns of a file."""
@@ -63,6 +76,33 @@ class Layout:
     column_names: frozenset[str]
     #: The leaf columns in order; None for those in lists and maps.
     leaves: tuple[Leaf | None, ...]
+    _trust: dict[tuple[str, tuple[bool, ...]], tuple[LeafTrust, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def trusted_leaves(self, created_by: str, type_ordered: Sequence[bool]) -> tuple[LeafTrust, ...]:
+        """What of the statistics of each leaf is trusted, in a file of this writer.
+
+        :param type_ordered: for each leaf whether its bounds have the order that its type defines.
+        """
+        key = (created_by, tuple(type_ordered))
+        known = self._trust.get(key)
+        if known is None:
+            if len(self._trust) >= _MOST_WRITERS:
+                self._trust.clear()
+            known = self._trust[key] = tuple(self._find_trust(*key))
+        return known
+
+    def _find_trust(self, created_by: str, type_ordered: Sequence[bool]) -> Iterator[LeafTrust]:
+        trusted = trusted_statistics(created_by)
+        if len(type_ordered) != len(self.leaves):
+            type_ordered = [False] * len(self.leaves)  # its bounds are in the deprecated fields (rule 36)
+        for leaf, ordered in zip(self.leaves, type_ordered, strict=True):
+            if leaf is None:
+                yield LeafTrust(None)
+                continue
+            bounded = ordered and leaf.bound is not None and leaf.bounds_statistic in trusted
+            yield LeafTrust(leaf, bounded, leaf.nulls_statistic in trusted)
 
 
 def layout_of(part: SchemaPart, path: str) -> Layout:

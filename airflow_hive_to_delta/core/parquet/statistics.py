@@ -126,6 +126,8 @@ def _cut(text: str) -> int:
     """The number of characters that fit into 32 UTF-16 units. A surrogate pair is not split."""
     if len(text) <= STRING_PREFIX // 2:
         return len(text)
+    if text.isascii():
+        return min(len(text), STRING_PREFIX)
     units = 0
     for position, character in enumerate(text[: STRING_PREFIX + 1]):
         units += 2 if ord(character) > 0xFFFF else 1
