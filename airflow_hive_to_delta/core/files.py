@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_hive_to_delta.core.models import FILES_SCHEMA
+from airflow_hive_to_delta.core.progress import count_work
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.spark.persistence import persisted
 from airflow_hive_to_delta.core.spark.versions import df_from_arrow
@@ -73,6 +74,19 @@ class ListedFiles:
             self.table = files
         else:
             self._frame = files
+
+    @classmethod
+    def from_batches(
+        cls, spark: SparkSession, batches: Iterable[pa.RecordBatch], seen: SeenFolders | None = None
+    ) -> ListedFiles:
+        """Take the files as this process lists them, in FILES_ARROW_SCHEMA, and count them."""
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                count_work("files_listed", batch.num_rows)
+                yield batch
+
+        return cls(spark, pa.Table.from_batches(counted(), FILES_ARROW_SCHEMA), seen)
 
     @property
     def frame(self) -> DataFrame:

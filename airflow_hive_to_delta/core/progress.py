@@ -4,21 +4,49 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
 
-Count = Literal["files_listed", "footers_read"]
+Count = Literal["files_listed", "footers_read", "log_bytes_written"]
 
+_LABELS: Mapping[Count, str] = {
+    "files_listed": "files listed",
+    "footers_read": "footers read",
+    "log_bytes_written": "bytes of log written",
+}
 _counts: Counter[Count] = Counter()
 _lock = threading.Lock()
+_watchers: list[Callable[[], None]] = []
 
 
 def count_work(what: Count, number: int) -> None:
     """Add to a count. It is that of all tables which this process works on, or has worked on."""
     with _lock:
         _counts[what] += number
+        watchers = list(_watchers)
+    for watcher in watchers:
+        watcher()
 
 
 def read_counts() -> dict[str, int]:
     """The counts so far, without those that are 0."""
     with _lock:
         return {str(what): number for what, number in _counts.items() if number}
+
+
+def describe_counts(counts: Mapping[str, Any]) -> str:
+    """Counts in words, such as ``12,000 files listed, 9,000 footers read``."""
+    return ", ".join(f"{counts[name]:,} {label}" for name, label in _LABELS.items() if counts.get(name))
+
+
+@contextmanager
+def watch_counts(watcher: Callable[[], None]) -> Iterator[None]:
+    """Call a function whenever something was counted, while the block runs: in the thread that has counted it."""
+    with _lock:
+        _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        with _lock:
+            _watchers.remove(watcher)

@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, describe_error
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.progress import describe_counts, read_counts, watch_counts
 from airflow_hive_to_delta.core.results import ConversionResult, TableResult
 
 logger = logging.getLogger(__name__)
@@ -150,17 +152,20 @@ def create_summary(results: Sequence[ConversionResult]) -> ConversionSummary:
 
 
 class Progress:
-    """A line per table on standard error, under a progress bar where that is a terminal."""
+    """A line per table on standard error; in a terminal under a progress bar with what was counted so far."""
 
     def __init__(self, total: int, *, shown: bool = True) -> None:
         self._total = total
         self._shown = shown
         self._done = 0
         self._bar: Any = None
+        self._watching = ExitStack()
         if shown and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(total=total, unit="table", file=sys.stderr)
+            self._before = read_counts()
+            self._watching.enter_context(watch_counts(self._show_counts))
 
     def done(self, result: object) -> None:
         """Count a table that has ended, with its result or an exception."""
@@ -177,9 +182,14 @@ class Progress:
             self._bar.write(line, file=sys.stderr)
             self._bar.update()
 
+    def _show_counts(self) -> None:
+        counts = {name: number - self._before.get(name, 0) for name, number in read_counts().items()}
+        self._bar.set_postfix_str(describe_counts(counts))
+
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._watching.close()
         if self._bar is not None:
             self._bar.close()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-_LABELS = {"files_listed": "files listed", "footers_read": "footers read"}
+from airflow_hive_to_delta.core.progress import describe_counts
 
 
 def print_progress(line: str) -> None:
@@ -16,5 +16,4 @@ def print_progress(line: str) -> None:
 
 def describe_progress(counts: Mapping[str, Any], stages: str = "") -> str:
     """Counts in words, such as ``12,000 files listed, 9,000 footers read``, and what Spark is at."""
-    said = [f"{counts[name]:,} {label}" for name, label in _LABELS.items() if counts.get(name)]
-    return "; ".join(part for part in (", ".join(said), stages) if part)
+    return "; ".join(part for part in (describe_counts(counts), stages) if part)

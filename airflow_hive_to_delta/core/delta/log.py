@@ -47,6 +47,7 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.models import ALREADY_DELTA, ParquetFileInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.progress import count_work
 from airflow_hive_to_delta.core.schema.partition_values import is_partition_type, stored_values
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, add_path, parse_location
 
@@ -208,6 +209,7 @@ def commit(
             "entry before anything else writes to this table"
         )
     _check_previous(storage, root, version, previous, written=True)
+    count_work("log_bytes_written", size)
     return True
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
-from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles, SeenFolders, files_batch
+from airflow_hive_to_delta.core.files import ListedFiles, SeenFolders, files_batch
 from airflow_hive_to_delta.core.listing.base import DataFrameListing
 from airflow_hive_to_delta.core.listing.locations import (
     UNREADABLE_NAMES,
@@ -51,7 +51,7 @@ class S3Listing(DataFrameListing):
     def list_table(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> ListedFiles:
         seen = SeenFolders()
         batches = self.list_batches(table, options, spark, seen)
-        return ListedFiles(spark, pa.Table.from_batches(batches, FILES_ARROW_SCHEMA), seen)
+        return ListedFiles.from_batches(spark, batches, seen)
 
     def list_batches(
         self,

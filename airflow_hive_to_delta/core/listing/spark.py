@@ -8,10 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
-from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles, SeenFolders
+from airflow_hive_to_delta.core.files import ListedFiles, SeenFolders
 from airflow_hive_to_delta.core.listing.base import DataFrameListing
 from airflow_hive_to_delta.core.listing.inventory import check_files_df
 from airflow_hive_to_delta.core.listing.local import list_local_files
@@ -58,7 +56,7 @@ class DatabricksListing(DataFrameListing):
             # Spark would list them on the driver, too: slower, and again for every job.
             seen = SeenFolders()
             batches = list_local_files(table, locations, options, self.max_workers, seen)
-            return ListedFiles(spark, pa.Table.from_batches(batches, FILES_ARROW_SCHEMA), seen)
+            return ListedFiles.from_batches(spark, batches, seen)
         return ListedFiles(spark, self._list_by_spark(spark, table, locations, options))
 
     def _list_by_spark(

@@ -146,7 +146,8 @@ def describe_files(
         check_no_delta_table_within(root, folders, spark, options, files.seen.may_have_delta_log)
         file_count = sum(folders.values())
         tasks = max(-(-file_count // batch_size), 1)
-        count_work("files_listed", file_count)
+        if files.table is None:
+            count_work("files_listed", file_count)
         try:
             if few is not None:
                 described = _describe_few(spark, few, root, partition_types, options)
