@@ -16,6 +16,7 @@ from airflow_hive_to_delta import ConversionResult, ConversionSummary, create_su
 from airflow_hive_to_delta.core import runner
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.progress import count_work
 from airflow_hive_to_delta.core.runner import Progress, run_tables
 
 
@@ -161,6 +162,8 @@ def test_in_a_terminal_the_lines_stand_above_a_progress_bar(monkeypatch: pytest.
     with open(terminal, "w") as stderr, monkeypatch.context() as patch:
         patch.setattr("sys.stderr", stderr)
         with Progress(2) as progress:
+            count_work("files_listed", 12_000)
+            count_work("footers_read", 9_000)
             progress.done(result("a", file_count=3, byte_count=300))
             progress.done(result("b", "refused", error="it is a view"))
         stderr.flush()
@@ -172,6 +175,7 @@ def test_in_a_terminal_the_lines_stand_above_a_progress_bar(monkeypatch: pytest.
     text = shown.getvalue().decode()
     assert "[1/2] db.a -> main.new.a: converted, 3 files, 300 bytes (0.0 s)" in text
     assert "[2/2] db.b: refused: it is a view (0.0 s)" in text
+    assert "12,000 files listed, 9,000 footers read" in text
     assert "100%" in text
     assert "2/2" in text.rpartition("100%")[2]
     assert "table/s" in text or "s/table" in text
