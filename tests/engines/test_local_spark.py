@@ -94,7 +94,7 @@ def test_a_task_that_is_killed_says_so_and_ends_with_its_job(airflow_home, tmp_p
 
 @pytest.mark.slow
 def test_a_jvm_that_is_killed_is_what_the_error_tells_of(airflow_home, tmp_path) -> None:
-    request = conversion(tmp_path / "t")
+    request = conversion(tmp_path / "t", FEW_FILES + 1)
     later = conversion(tmp_path / "later").arguments
     request.arguments["tables"] += [{**later["tables"][0], "name": "later"}]
     request.arguments["lists"] += [{**later["lists"][0], "table": "later"}]

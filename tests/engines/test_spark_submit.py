@@ -210,7 +210,7 @@ def test_the_dag_of_the_page(run_dag, on_cluster, lake: Lake, monkeypatch) -> No
     for name, original in originals.items():
         assert (outcomes[name]["status"], outcomes[name]["verified"]) == ("converted", {"counts": 0})
         assert_same(lake.spark, original, delta_at(lake.spark, lake.location(name)))
-    assert len(on_cluster.drivers()) == before + 2, "one for all conversions, one for all verifications"
+    assert len(on_cluster.drivers()) == before + 1, "one for all conversions, and for all verifications"
     assert "testing" not in run.all_xcoms(), "no credential"
 
 
