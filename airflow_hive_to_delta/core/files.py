@@ -27,7 +27,7 @@ FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
 class SeenFolders:
     """What a listing has seen beside the data files, so that nobody has to ask the storage again."""
 
-    #: Folders that were listed with all that lies below them.
+    #: Folders that were listed with all that lies below them, save in hidden folders, whose files are not of a table.
     whole: set[Location] = field(default_factory=set)
     #: Folders in which it saw a ``_delta_log``, in their canonical spelling.
     with_delta_log: set[Location] = field(default_factory=set)
@@ -129,7 +129,17 @@ def files_batch(files: list[tuple[str, int, int]], values: dict[str, str | None]
     :param files: path, size and modification time of each.
     :param values: the partition's values; None: the paths say them.
     """
-    columns: list[Sequence[Any]] = [*zip(*files, strict=True), [map_pairs(values)] * len(files)]
+    return partitioned_files_batch([(*file, values) for file in files])
+
+
+def partitioned_files_batch(files: list[tuple[str, int, int, dict[str, str | None] | None]]) -> pa.RecordBatch:
+    """Files of any partitions, in the form of FILES_ARROW_SCHEMA.
+
+    :param files: path, size, modification time and the partition's values of each; None for the values: the path says
+        them.
+    """
+    paths, sizes, times, values = zip(*files, strict=True)
+    columns: list[Sequence[Any]] = [paths, sizes, times, [map_pairs(found) for found in values]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, FILES_ARROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=FILES_ARROW_SCHEMA)
 
