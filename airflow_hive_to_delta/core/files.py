@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from airflow_hive_to_delta.core.storage.uri import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: Follows every other character in the order of keys.
+LAST_CHARACTER = "\U0010ffff"
 FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
 
 
@@ -31,6 +34,8 @@ class SeenFolders:
     whole: set[Location] = field(default_factory=set)
     #: Folders in which it saw a ``_delta_log``, in their canonical spelling.
     with_delta_log: set[Location] = field(default_factory=set)
+    #: Ranges of keys that were listed, in order, by the root of their bucket: each from after one key to another.
+    key_ranges: dict[Location, list[tuple[str, str]]] = field(default_factory=dict)
 
     def add_all(self, listed: Location, paths: Iterable[str]) -> None:
         """Note what was seen of Delta logs.
@@ -44,6 +49,10 @@ class SeenFolders:
                 folder = "/".join(names[: names.index(DELTA_LOG)])
                 self.with_delta_log.add((listed.child(folder) if folder else listed).canonical)
 
+    def add_range(self, bucket: Location, first: str, last: str) -> None:
+        """Note that every key after ``first`` was seen, up to ``last``."""
+        insort(self.key_ranges.setdefault(bucket.canonical, []), (first, last))
+
     def may_have_delta_log(self, folder: Location) -> bool:
         """Whether a folder has a Delta log, or is one that was not listed."""
         if folder.canonical in self.with_delta_log:
@@ -51,9 +60,16 @@ class SeenFolders:
         inner = folder.canonical
         while inner not in self.whole:
             if not inner.path:
-                return True
+                return not self._is_in_range(Location(inner.scheme, inner.authority, ""), folder.key)
             inner = inner.parent
         return False
+
+    def _is_in_range(self, bucket: Location, folder: str) -> bool:
+        """Whether all keys of the Delta log in a folder, if there are any, are in a range of keys that was listed."""
+        log = f"{folder}/{DELTA_LOG}/" if folder else f"{DELTA_LOG}/"
+        ranges = self.key_ranges.get(bucket, [])
+        before = bisect_left(ranges, (log, ""))
+        return before > 0 and f"{log}{LAST_CHARACTER}" <= ranges[before - 1][1]
 
 
 class ListedFiles:

@@ -86,8 +86,10 @@ class S3Listing(DataFrameListing):
             # Closed before the pool, which waits for its threads.
             with closing(pages):
                 for page in pages:
-                    for listed, path in page.delta_logs:
-                        seen.add_all(listed.location, [path])
+                    for location, path in page.delta_logs:
+                        seen.add_all(location, [path])
+                    if page.key_range:
+                        seen.add_range(*page.key_range)
                     present |= page.present
                     yield from page.batches
         missing = [folder.listed for folder in folders if (folder.bucket, folder.prefix) not in present]

@@ -2,8 +2,8 @@
 
 S3 gives keys in the order of their UTF-8 bytes, which is Python's order of strings. So folders that follow each other
 are listed as one range of keys, however few keys each of them holds. Where a page ends among keys that are not of the
-folders, the next request begins at the next folder: no more requests are made than one for each folder and one for each
-1,000 keys in them.
+folders, the next request begins at the next folder. So the requests are at most one for each folder, one for each 1,000
+keys in them, and one for each worker that takes a share of the folders.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import AccessDeniedError, PermanentError
-from airflow_hive_to_delta.core.files import partitioned_files_batch
+from airflow_hive_to_delta.core.files import LAST_CHARACTER, partitioned_files_batch
 from airflow_hive_to_delta.core.listing.locations import UNREADABLE_NAMES, TableLocation, is_data_file
 from airflow_hive_to_delta.core.storage.base import DELTA_LOG
+from airflow_hive_to_delta.core.storage.uri import Location
 
 #: How many pages a range of folders should have left for every worker that shares it, for each of them needs a request
 #: more than one alone.
 PAGES_PER_WORKER = 4
-#: Follows every other character in the order of S3.
-_LAST_CHARACTER = "\U0010ffff"
 
 
 class Folder(NamedTuple):
@@ -39,6 +38,11 @@ class Folder(NamedTuple):
     @property
     def bucket(self) -> str:
         return self.listed.location.authority
+
+    @property
+    def bucket_root(self) -> Location:
+        location = self.listed.location
+        return Location(location.scheme, location.authority, "")
 
     @property
     def base(self) -> int:
@@ -65,8 +69,11 @@ class Page:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     #: Bucket and prefix of those folders of the span that have any object, a data file or not.
     present: set[tuple[str, str]] = field(default_factory=set)
-    #: Locations, and paths in them of objects and folders of Delta logs.
-    delta_logs: list[tuple[TableLocation, str]] = field(default_factory=list)
+    #: Paths of objects and folders of Delta logs, in the folders of the span or between them, each from a location of
+    #: the table or from the root of the bucket.
+    delta_logs: list[tuple[Location, str]] = field(default_factory=list)
+    #: Root of the bucket, and a range of keys that was listed, this page being its end.
+    key_range: tuple[Location, str, str] | None = None
     #: The folders below, where only one level was listed.
     folders: list[Folder] = field(default_factory=list)
     #: What other workers should list in place of the one that got this page.
@@ -90,9 +97,9 @@ def scan(span: Span, send: SendList, count_free_workers: Callable[[], int]) -> I
         yield from _list_in_no_order(span.folders[0], send)
         return
     folders = span.folders
+    is_begun = span.after > folders[0].prefix
     request = _first_request(folders, span.after)
-    is_first = not span.after
-    after = request.get("StartAfter", "")
+    after = range_start = request.get("StartAfter", "")
     while True:
         try:
             answer = send(folders[0], request)
@@ -105,32 +112,34 @@ def scan(span: Span, send: SendList, count_free_workers: Callable[[], int]) -> I
         objects = answer.get("Contents", [])
         keys = [found["Key"] for found in objects]
         if not _are_in_order(after, keys):
-            if not is_first:
+            if is_begun:
                 raise PermanentError(
                     f"Listing {folders[0].listed.description}: the store gives keys in another order than S3 does, "
                     f"{keys[0]!r} after {after!r}. List the table with DatabricksListing"
                 )
             yield Page(handed_over=[Span([folder], in_order=False) for folder in folders])
             return
-        is_first = False
+        is_begun = True
         page = _read_objects(folders, objects)
-        if not answer.get("IsTruncated"):
-            yield page
-            return
+        bucket, prefix = folders[0].bucket_root, request["Prefix"]
         last = keys[-1] if keys else after
-        passed = _count_passed(folders, last)
+        passed = _count_passed(folders, last) if answer.get("IsTruncated") else len(folders)
         folders = folders[passed:]
-        if not folders:
-            yield page
-            return
-        folders, page.handed_over = _share(folders, passed, count_free_workers())
-        after, page.is_followed = _next_start(folders[0], last)
+        if folders:
+            folders, page.handed_over = _share(folders, passed, count_free_workers())
+            after, page.is_followed = _next_start(folders[0], last)
+        if not page.is_followed:
+            end = last if answer.get("IsTruncated") else f"{prefix}{LAST_CHARACTER}"
+            page.key_range = (bucket, max(range_start, prefix), end)
         yield page
+        if not folders:
+            return
         if page.is_followed:
             # The token goes with the prefix of the request that it continues.
-            request = {"Prefix": request["Prefix"], "ContinuationToken": answer["NextContinuationToken"]}
+            request = {"Prefix": prefix, "ContinuationToken": answer["NextContinuationToken"]}
         else:
             request = _first_request(folders, after)
+            after = range_start = request.get("StartAfter", "")
 
 
 def list_level(folder: Folder, send: SendList) -> Iterator[Page]:
@@ -140,7 +149,7 @@ def list_level(folder: Folder, send: SendList) -> Iterator[Page]:
         for prefix in (found["Prefix"] for found in answer.get("CommonPrefixes", [])):
             path = prefix[folder.base :]
             if DELTA_LOG in path:
-                page.delta_logs.append((folder.listed, path))
+                page.delta_logs.append((folder.listed.location, path))
             if is_data_file(path, size=1):
                 page.folders.append(Folder(folder.listed, prefix))
         yield page
@@ -160,12 +169,10 @@ def _all_pages(folder: Folder, request: Mapping[str, Any], send: SendList) -> It
 
 
 def _first_request(folders: Sequence[Folder], after: str) -> dict[str, Any]:
-    first, last = folders[0].prefix, folders[-1].prefix
     # Of sorted strings, the first and the last have no more in common than all of them.
-    prefix = os.path.commonprefix([first, last])  # noqa: RUF071 - not of paths: S3 takes any beginning of a key
-    if after < first:
-        after = "" if prefix == first else max(after, _before(first))
-    return {"Prefix": prefix, **({"StartAfter": after} if after else {})}
+    ends = [folders[0].prefix, folders[-1].prefix]
+    prefix = os.path.commonprefix(ends)  # noqa: RUF071 - not of paths: S3 takes any beginning of a key
+    return {"Prefix": prefix, **({"StartAfter": after} if after > prefix else {})}
 
 
 def _before(prefix: str) -> str:
@@ -173,7 +180,7 @@ def _before(prefix: str) -> str:
 
     ``v=1.5/x`` precedes ``v=1/``, for a dot is the character before a slash.
     """
-    return f"{prefix[:-1]}.{_LAST_CHARACTER}"
+    return f"{prefix[:-1]}.{LAST_CHARACTER}"
 
 
 def _next_start(folder: Folder, last: str) -> tuple[str, bool]:
@@ -188,7 +195,7 @@ def _next_start(folder: Folder, last: str) -> tuple[str, bool]:
         names = last[folder.base :].split("/")
         for number, name in enumerate(names[:-1], 1):
             if not is_data_file(name, size=1):  # a hidden folder, such as that of a log
-                start = f"{last[: folder.base]}{'/'.join(names[:number])}/{_LAST_CHARACTER}"
+                start = f"{last[: folder.base]}{'/'.join(names[:number])}/{LAST_CHARACTER}"
                 break
     return (start, False) if start > last else (last, True)
 
@@ -215,7 +222,8 @@ def _share(folders: Sequence[Folder], per_page: int, free: int) -> tuple[Sequenc
         return folders, []
     size = -(-len(folders) // workers)
     shares = [folders[start : start + size] for start in range(0, len(folders), size)]
-    return shares[0], [Span(share) for share in shares[1:]]
+    # Each begins where the one before it ends, so that no folder between them goes unseen.
+    return shares[0], [Span(share, f"{before[-1].prefix}{LAST_CHARACTER}") for before, share in pairwise(shares)]
 
 
 def _read_objects(folders: Sequence[Folder], objects: Sequence[Mapping[str, Any]]) -> Page:
@@ -234,12 +242,14 @@ def _read_objects(folders: Sequence[Folder], objects: Sequence[Mapping[str, Any]
                 break
             number += 1
         folder = folders[number]
+        if DELTA_LOG in key:
+            page.delta_logs.append((folder.bucket_root, key))
         if not key.startswith(folder.prefix):
             continue
         page.present.add((folder.bucket, folder.prefix))
         path = key[folder.base :]
         if DELTA_LOG in path:
-            page.delta_logs.append((folder.listed, path))
+            page.delta_logs.append((folder.listed.location, path))
         if not is_data_file(path, size):
             continue
         location = folder.listed.location

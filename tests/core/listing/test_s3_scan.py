@@ -166,7 +166,12 @@ def test_partitions_of_a_catalog_are_listed_as_one_by_one(
     assert seen.whole == {location.location for location in locations}
     inside = [key for folder in folders for key in keys if key.startswith(f"{folder}/")]
     hidden = {key.rpartition("/")[0] for key in inside if not is_data_file(key.partition("/")[2], 1)}
-    assert len(fake.requests) <= len(folders) + len(inside) // page_size + len(hidden) + len(missing)
+    # A share of the folders may begin with keys that are not of them.
+    assert len(fake.requests) <= 2 * len(folders) + len(inside) // page_size + len(hidden) + len(missing)
+    for folder in {folder.rpartition("/")[0] for folder in folders}:
+        if any(key.startswith(f"{folder}/_delta_log/") for key in keys):
+            for bucket in {location.location.authority for location in locations}:
+                assert seen.may_have_delta_log(Location("s3", bucket, f"/{folder}"))
 
 
 @examples(400, 20_000)
@@ -226,6 +231,21 @@ def test_a_small_table_takes_one_request() -> None:
         fake = FakeS3({"b": keys})
         files, _ = list_all(fake, locations)
         assert (len(files), len(fake.requests)) == (600, 1)
+
+
+def test_folders_between_those_of_partitions_have_been_seen_too() -> None:
+    """No request is made for the log that each of them could have."""
+    folders = [f"t/y={year}/m={month:02}" for year in range(2000, 2030) for month in range(1, 13)]
+    keys = {f"{folder}/{number:02}" for folder in folders for number in range(20)}
+    years = [Location("s3", "b", f"/t/y={year}") for year in range(2000, 2030)]
+    _, seen = list_all(FakeS3({"b": keys}), [partition(folder) for folder in folders])
+    assert not any(map(seen.may_have_delta_log, years))
+    assert seen.may_have_delta_log(ROOT), "it was not listed as a whole"
+    for number in (0, 17, 29):
+        _, seen = list_all(
+            FakeS3({"b": {*keys, f"t/y={2000 + number}/_delta_log/0"}}), [partition(folder) for folder in folders]
+        )
+        assert [year for year in years if seen.may_have_delta_log(year)] == [years[number]]
 
 
 def test_what_is_not_the_tables_is_jumped_over() -> None:
