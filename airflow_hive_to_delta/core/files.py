@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from airflow_hive_to_delta.core.storage.uri import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: Follows every other character in the order of keys.
+LAST_CHARACTER = "\U0010ffff"
 FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
 
 
@@ -28,10 +31,12 @@ FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
 class SeenFolders:
     """What a listing has seen beside the data files, so that nobody has to ask the storage again."""
 
-    #: Folders that were listed with all that lies below them.
+    #: Folders that were listed with all that lies below them, save in hidden folders, whose files are not of a table.
     whole: set[Location] = field(default_factory=set)
     #: Folders in which it saw a ``_delta_log``, in their canonical spelling.
     with_delta_log: set[Location] = field(default_factory=set)
+    #: Ranges of keys that were listed, in order, by the root of their bucket: each from after one key to another.
+    key_ranges: dict[Location, list[tuple[str, str]]] = field(default_factory=dict)
 
     def add_all(self, listed: Location, paths: Iterable[str]) -> None:
         """Note what was seen of Delta logs.
@@ -45,6 +50,10 @@ class SeenFolders:
                 folder = "/".join(names[: names.index(DELTA_LOG)])
                 self.with_delta_log.add((listed.child(folder) if folder else listed).canonical)
 
+    def add_range(self, bucket: Location, first: str, last: str) -> None:
+        """Note that every key after ``first`` was seen, up to ``last``."""
+        insort(self.key_ranges.setdefault(bucket.canonical, []), (first, last))
+
     def may_have_delta_log(self, folder: Location) -> bool:
         """Whether a folder has a Delta log, or is one that was not listed."""
         if folder.canonical in self.with_delta_log:
@@ -52,9 +61,16 @@ class SeenFolders:
         inner = folder.canonical
         while inner not in self.whole:
             if not inner.path:
-                return True
+                return not self._is_in_range(Location(inner.scheme, inner.authority, ""), folder.key)
             inner = inner.parent
         return False
+
+    def _is_in_range(self, bucket: Location, folder: str) -> bool:
+        """Whether all keys of the Delta log in a folder, if there are any, are in a range of keys that was listed."""
+        log = f"{folder}/{DELTA_LOG}/" if folder else f"{DELTA_LOG}/"
+        ranges = self.key_ranges.get(bucket, [])
+        before = bisect_left(ranges, (log, ""))
+        return before > 0 and f"{log}{LAST_CHARACTER}" <= ranges[before - 1][1]
 
 
 class ListedFiles:
@@ -143,7 +159,17 @@ def files_batch(files: list[tuple[str, int, int]], values: dict[str, str | None]
     :param files: path, size and modification time of each.
     :param values: the partition's values; None: the paths say them.
     """
-    columns: list[Sequence[Any]] = [*zip(*files, strict=True), [map_pairs(values)] * len(files)]
+    return partitioned_files_batch([(*file, values) for file in files])
+
+
+def partitioned_files_batch(files: list[tuple[str, int, int, dict[str, str | None] | None]]) -> pa.RecordBatch:
+    """Files of any partitions, in the form of FILES_ARROW_SCHEMA.
+
+    :param files: path, size, modification time and the partition's values of each; None for the values: the path says
+        them.
+    """
+    paths, sizes, times, values = zip(*files, strict=True)
+    columns: list[Sequence[Any]] = [paths, sizes, times, [map_pairs(found) for found in values]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, FILES_ARROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=FILES_ARROW_SCHEMA)
 

@@ -57,20 +57,19 @@ def test_only_as_many_files_are_held_as_decide_whether_a_list_is_short() -> None
 
 
 def test_pages_are_listed_as_fast_as_they_are_taken(s3, bucket, monkeypatch) -> None:
-    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "5")
+    monkeypatch.setattr("airflow_hive_to_delta.core.listing.s3._MAX_KEYS", 5)
     for number in range(100):
         s3.put_object(Bucket=bucket, Key=f"t/{number:03}", Body=b"x")
     table = TableInfo("t", f"s3://{bucket}/t")
     listing = S3Listing(max_workers=2)
     asked = []
-    pages = listing._pages
+    send = listing._send
 
-    def record(*arguments: Any) -> Iterator[Any]:
-        for page in pages(*arguments):
-            asked.append(page)
-            yield page
+    def record(*arguments: Any) -> Any:
+        asked.append(arguments)
+        return send(*arguments)
 
-    monkeypatch.setattr(listing, "_pages", record)
+    monkeypatch.setattr(listing, "_send", record)
 
     found = listing.list_batches(table, ConversionOptions())
     assert next(found).num_rows == 5
@@ -80,7 +79,7 @@ def test_pages_are_listed_as_fast_as_they_are_taken(s3, bucket, monkeypatch) -> 
 
 
 def test_a_listing_that_nobody_wants_any_more_ends(s3, bucket, monkeypatch) -> None:
-    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "5")
+    monkeypatch.setattr("airflow_hive_to_delta.core.listing.s3._MAX_KEYS", 5)
     for number in range(100):
         s3.put_object(Bucket=bucket, Key=f"t/p={number % 10}/{number:03}", Body=b"x")
     before = threading.enumerate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import logging
 import os
 import re
 import subprocess
@@ -13,7 +14,8 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote
 
 import boto3
 import pytest
@@ -96,6 +98,44 @@ def without_header(name: str, endpoint: str) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class ServedRequest(NamedTuple):
+    """A request to a bucket of moto's server."""
+
+    method: str
+    #: Empty for a request about the bucket itself.
+    key: str
+    #: Parameters of the query, of which a LIST has its prefix.
+    query: dict[str, str]
+
+    @property
+    def is_list(self) -> bool:
+        return "list-type" in self.query
+
+
+@contextmanager
+def served_requests(bucket: str) -> Iterator[list[ServedRequest]]:
+    """What moto's server is asked about a bucket in the block, by any client: boto3, PyArrow or Spark."""
+    served: list[ServedRequest] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            line = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())  # colours, but for the status 200
+            if found := re.search(r'"([A-Z]+) /([^/? ]+)/?([^? ]*)\??(\S*) HTTP/', line):
+                method, asked, key, query = found.groups()
+                if asked == bucket:
+                    served.append(ServedRequest(method, unquote(key), dict(parse_qsl(query))))
+
+    log, handler = logging.getLogger("werkzeug"), Handler()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield served
+    finally:
+        log.setLevel(level)
+        log.removeHandler(handler)
 
 
 @contextmanager

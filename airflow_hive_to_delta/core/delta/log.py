@@ -30,7 +30,7 @@ from airflow_hive_to_delta.core.delta.log_files import (
     COMMIT,
     commit_info_of,
     commit_path,
-    is_ours,
+    is_conversion,
     is_rollback_begun,
     log_files,
     log_folder,
@@ -234,7 +234,7 @@ def log_state(storage: Storage, root: Location) -> LogState:
         return LogState(exists=False)
     refuse_broken(storage, root, files)
     info = commit_info_of(storage, commit_path(root, 0)) if 0 in files.commits else {}
-    ours = info.get("operation") == "CONVERT" and is_ours(info)
+    ours = is_conversion(info)
     parameters = info["operationParameters"] if ours else {}
     own = info.get(OWN_FIELD, {}) if ours else {}
     return LogState(

@@ -149,6 +149,11 @@ def is_ours(info: dict[str, Any]) -> bool:
     return str(info.get("engineInfo", "")).startswith(f"{DISTRIBUTION}/")
 
 
+def is_conversion(info: dict[str, Any]) -> bool:
+    """Whether an entry with this ``commitInfo`` is a conversion by this package."""
+    return info.get("operation") == "CONVERT" and is_ours(info)
+
+
 def is_rollback_begun(storage: Storage, root: Location) -> bool:
     """Whether a rollback of the table was begun and has not finished."""
     return is_there(storage, records_folder(root).child(ROLLBACK))

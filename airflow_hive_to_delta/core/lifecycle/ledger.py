@@ -119,6 +119,11 @@ class Ledger:
             for version in range(first, self.snapshot.version + 1)
         )
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether :meth:`keep` has nothing to write."""
+        return not self._unkept
+
     def check_whole(self, doing: str) -> None:
         """Raise when entries are gone that were not kept.
 

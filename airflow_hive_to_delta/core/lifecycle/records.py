@@ -24,8 +24,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalogs.registration import Target
-from airflow_hive_to_delta.core.delta.log import log_state
-from airflow_hive_to_delta.core.delta.log_files import records_folder
+from airflow_hive_to_delta.core.delta.log_files import (
+    commit_info_of,
+    commit_path,
+    is_conversion,
+    records_folder,
+    refuse_half_rolled_back,
+)
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.storage.uri import Location
@@ -60,6 +65,12 @@ class Records:
 
     storage: Storage
     root: Location
+    #: Names in the folder of the records at one moment; None: they are not known.
+    names: frozenset[str] | None = None
+
+    def with_names(self) -> Records:
+        """The records as they are at this moment: one request tells which of them need none to be read."""
+        return replace(self, names=frozenset(self.storage.list_names(self.folder)))
 
     @property
     def folder(self) -> Location:
@@ -91,9 +102,17 @@ class Records:
             raise self.changed("source.json", str(error)) from error
 
     def is_ours(self, snapshot: Snapshot) -> bool:
-        """Whether the log begins with a conversion by this package; Delta may have cleaned up its first entry since."""
+        """Whether the log begins with a conversion by this package; Delta may have cleaned up its first entry since.
+
+        :raises PermanentError: a rollback of the table was begun and has not finished.
+        """
         if 0 in snapshot.segment.times:
-            return log_state(self.storage, self.root).ours
+            refuse_half_rolled_back(self.storage, self.root)
+            try:
+                info = commit_info_of(self.storage, commit_path(self.root, 0))
+            except MissingError:  # it was rolled back meanwhile
+                return False
+            return is_conversion(info)
         return self.source() is not None
 
     def keep_registration(self, target: Target, region: str | None) -> None:
@@ -177,6 +196,8 @@ class Records:
         return documents
 
     def _names(self, folder: str) -> list[str]:
+        if self.names is not None and folder and f"{folder}/" not in self.names:
+            return []
         location = self.folder.child(folder) if folder else self.folder
         return sorted(file.name for file in self.storage.list_files(location) if file.name.endswith(".json"))
 

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import closing, suppress
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
-from airflow_hive_to_delta.core.files import ListedFiles, SeenFolders, files_batch
+from airflow_hive_to_delta.core.files import ListedFiles, SeenFolders
 from airflow_hive_to_delta.core.listing.base import DataFrameListing
-from airflow_hive_to_delta.core.listing.locations import (
-    UNREADABLE_NAMES,
-    TableLocation,
-    check_missing,
-    is_data_file,
-    table_locations,
-)
+from airflow_hive_to_delta.core.listing.locations import check_missing, table_locations
+from airflow_hive_to_delta.core.listing.s3_scan import Folder, Page, SendList, Span, list_level, scan
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.aws_errors import aws_call
-from airflow_hive_to_delta.core.storage.base import DELTA_LOG
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES
 
 if TYPE_CHECKING:
@@ -77,123 +73,157 @@ class S3Listing(DataFrameListing):
                 raise PermanentError(
                     f"{found.description} is at {found.location}, which is not on S3; list it with DatabricksListing"
                 )
-        folders = [_Folder(found, f"{found.location.key}/" if found.location.key else "") for found in locations]
+        folders = [Folder(found, f"{found.location.key}/" if found.location.key else "") for found in locations]
         in_paths = table.partition_keys if locations and locations[0].values is None else []
+        present: set[tuple[str, str]] = set()
         with ThreadPoolExecutor(self.max_workers) as pool:
-            # A root is one folder. Its partition folders are listed level by level, until there are enough for all
-            # workers.
-            for _ in in_paths:
-                if len(folders) < self.max_workers:
-                    below = []
-                    for index, page in self._list_all(pool, folders, options, one_level=True):
-                        seen.add_all(folders[index].listed.location, page.delta_logs)
-                        yield from page.batches
-                        below += page.folders
-                    folders = below
-            present = set()
-            for index, page in self._list_all(pool, folders, options, one_level=False):
-                seen.add_all(folders[index].listed.location, page.delta_logs)
-                yield from page.batches
-                if page.has_objects:
-                    present.add(index)
-        missing = [folder.listed for index, folder in enumerate(folders) if index not in present]
+            workers = _Workers(pool, self.max_workers, partial(self._send, options))
+            pages = (
+                _list_partitioned_root(workers, folders[0], len(in_paths))
+                if in_paths
+                else _list_folders(workers, folders)
+            )
+            # Closed before the pool, which waits for its threads.
+            with closing(pages):
+                for page in pages:
+                    for location, path in page.delta_logs:
+                        seen.add_all(location, [path])
+                    if page.key_range:
+                        seen.add_range(*page.key_range)
+                    present |= page.present
+                    yield from page.batches
+        missing = [folder.listed for folder in folders if (folder.bucket, folder.prefix) not in present]
         check_missing(table, missing, options)
         seen.whole.update(found.location.canonical for found in locations)
 
-    def _list_all(
-        self, pool: ThreadPoolExecutor, folders: list[_Folder], options: ConversionOptions, *, one_level: bool
-    ) -> Iterator[tuple[int, _Page]]:
-        """The pages of all folders, each with the index of its folder, listed in parallel as fast as they are taken."""
-        found: queue.Queue[tuple[int, _Page | Exception | None]] = queue.Queue(maxsize=self.max_workers)
-        stopped = threading.Event()
-
-        def list_one(number: int) -> None:
-            try:
-                for page in self._list(folders[number], options, one_level):
-                    if stopped.is_set():
-                        return
-                    found.put((number, page))
-                found.put((number, None))
-            except Exception as error:
-                found.put((number, error))
-
-        listed = [pool.submit(list_one, number) for number in range(len(folders))]
-        try:
-            left = len(folders)
-            while left:
-                number, page = found.get()
-                if isinstance(page, Exception):
-                    raise page
-                if page is None:
-                    left -= 1
-                else:
-                    yield number, page
-        finally:
-            stopped.set()
-            for task in listed:
-                task.cancel()
-            # A task that waits for room in the queue gets it, then sees that it has to stop.
-            while not all(task.done() for task in listed):
-                with suppress(queue.Empty):
-                    found.get(timeout=0.05)
-
-    def _list(self, folder: _Folder, options: ConversionOptions, one_level: bool) -> Iterator[_Page]:
-        location = folder.listed.location
-        base = len(f"{location.key}/") if location.key else 0
-        for answer in self._pages(folder, options, {"Delimiter": "/"} if one_level else {}):
-            files = []
-            for found in answer.get("Contents", []):
-                key, size = found["Key"], found["Size"]
-                if not is_data_file(key[base:], size):
-                    continue
-                if not UNREADABLE_NAMES.isdisjoint(key[base:].split("/")):
-                    raise PermanentError(
-                        f"The key {key!r} in the bucket {location.authority}, of {folder.listed.description}, has an "
-                        "empty, '.' or '..' segment, which no Hadoop file system can address. Rename or remove the "
-                        "object"
-                    )
-                path = f"{location.scheme}://{location.authority}/{key}"
-                files.append((path, size, round(found["LastModified"].timestamp() * 1000)))
-            prefixes = [found["Prefix"] for found in answer.get("CommonPrefixes", [])]
-            yield _Page(
-                batches=[files_batch(files, folder.listed.values)] if files else [],
-                folders=[_Folder(folder.listed, prefix) for prefix in prefixes if is_data_file(prefix[base:], size=1)],
-                has_objects=bool(answer.get("Contents")),
-                delta_logs=[
-                    key[base:]
-                    for key in (*(found["Key"] for found in answer.get("Contents", [])), *prefixes)
-                    if DELTA_LOG in key
-                ],
-            )
-
-    def _pages(
-        self, folder: _Folder, options: ConversionOptions, delimiter: dict[str, str]
-    ) -> Iterator[dict[str, Any]]:
-        bucket = folder.listed.location.authority
+    def _send(self, options: ConversionOptions, folder: Folder, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send one LIST request. The error of one that fails names the folder's location."""
         doing = f"Listing {folder.listed.description} at {folder.listed.location}"
         owner = options.expected_bucket_owner
         try:
-            client = aws.s3_client(bucket, self.region or options.region, owner)
+            client: Any = aws.s3_client(folder.bucket, self.region or options.region, owner)
         except HiveToDeltaError as error:
             raise type(error)(f"{doing}: {error}") from error
-        pages: Any = client.get_paginator("list_objects_v2")
         with aws_call(doing):
-            yield from pages.paginate(Bucket=bucket, Prefix=folder.prefix, **delimiter, **aws.owner(owner))
+            answer: Mapping[str, Any] = client.list_objects_v2(
+                Bucket=folder.bucket, MaxKeys=_MAX_KEYS, **arguments, **aws.owner(owner)
+            )
+        return answer
 
 
-class _Folder(NamedTuple):
-    """A prefix to list, which is that of a table's location or one below it."""
+#: How many keys a page has at most. S3 gives no more.
+_MAX_KEYS = 1_000
+#: The end of the names of directory buckets (S3 Express), which give keys in no order.
+_DIRECTORY_BUCKET = "--x-s3"
 
-    listed: TableLocation
-    prefix: str
+
+def _list_folders(workers: _Workers, folders: Sequence[Folder], *, in_order: bool = True) -> Generator[Page]:
+    """The pages of all that lies in folders.
+
+    :param in_order: False for a store that gives keys in no order.
+    """
+    by_bucket: dict[str, list[Folder]] = {}
+    spans, alone = [], []
+    for folder in folders:
+        if in_order and not folder.bucket.endswith(_DIRECTORY_BUCKET):
+            by_bucket.setdefault(folder.bucket, []).append(folder)
+        else:
+            alone.append(folder)
+    for found in by_bucket.values():
+        spans.append(Span(sorted(found, key=attrgetter("prefix"))))
+    spans += [Span([folder], in_order=False) for folder in alone]
+    present: set[tuple[str, str]] = set()
+    for page in workers.scan(spans):
+        present |= page.present
+        yield page
+    # A folder that nothing was seen of among others is listed by itself. It is empty, or the store has an order of its
+    # own, such as that of the folders' names without the slash.
+    among_others = [folder for found in by_bucket.values() if len(found) > 1 for folder in found]
+    unseen = [folder for folder in among_others if (folder.bucket, folder.prefix) not in present]
+    yield from workers.scan([Span([folder], in_order=False) for folder in unseen])
 
 
-class _Page(NamedTuple):
-    """One answer to a LIST request."""
+def _list_partitioned_root(workers: _Workers, root: Folder, levels: int) -> Generator[Page]:
+    """The pages of a table's root, where the folders of the first levels are those of partitions.
 
-    batches: list[pa.RecordBatch]
-    folders: list[_Folder]
-    #: Whether there was any object, a data file or not.
-    has_objects: bool
-    #: Paths of objects and folders of Delta logs, from the location.
-    delta_logs: list[str]
+    A small table is listed as a whole. The partition folders of a larger one are found level by level, until there are
+    enough for all workers.
+    """
+    in_order = not root.bucket.endswith(_DIRECTORY_BUCKET)
+    if in_order:
+        whole: list[Page] = []
+        for page in scan(Span([root]), workers.send, lambda: 0):
+            whole.append(page)
+            in_order = not page.handed_over
+            if page.is_followed or page.handed_over:
+                break
+        else:
+            yield from whole
+            return
+    folders = [root]
+    for _ in range(levels):
+        if len(folders) < workers.count:
+            below: list[Folder] = []
+            for page in workers.list_levels(folders):
+                below += page.folders
+                yield page
+            folders = below
+    yield from _list_folders(workers, folders, in_order=in_order)
+
+
+class _Workers:
+    """Threads that list folders in parallel, as fast as their pages are taken."""
+
+    def __init__(self, pool: ThreadPoolExecutor, count: int, send: SendList) -> None:
+        self.count = count
+        self.send = send
+        self._pool = pool
+        self._active = 0
+
+    def scan(self, spans: Iterable[Span]) -> Iterator[Page]:
+        """The pages of all that lies in the folders of spans."""
+        return self._run([scan(span, self.send, self._count_free) for span in spans])
+
+    def list_levels(self, folders: Iterable[Folder]) -> Iterator[Page]:
+        """The pages of what lies directly in folders."""
+        return self._run([list_level(folder, self.send) for folder in folders])
+
+    def _count_free(self) -> int:
+        return max(self.count - self._active, 0)
+
+    def _run(self, tasks: Sequence[Iterator[Page]]) -> Iterator[Page]:
+        found: queue.Queue[Page | Exception | None] = queue.Queue(maxsize=self.count)
+        stopped = threading.Event()
+
+        def run_one(pages: Iterator[Page]) -> None:
+            try:
+                for page in pages:
+                    if stopped.is_set():
+                        return
+                    found.put(page)
+                found.put(None)
+            except Exception as error:
+                found.put(error)
+
+        started = [self._pool.submit(run_one, task) for task in tasks]
+        self._active = len(started)
+        try:
+            while self._active:
+                page = found.get()
+                if isinstance(page, Exception):
+                    raise page
+                if page is None:
+                    self._active -= 1
+                    continue
+                for span in page.handed_over:
+                    started.append(self._pool.submit(run_one, scan(span, self.send, self._count_free)))
+                    self._active += 1
+                yield page
+        finally:
+            stopped.set()
+            for task in started:
+                task.cancel()
+            # A task that waits for room in the queue gets it, then sees that it has to stop.
+            while not all(task.done() for task in started):
+                with suppress(queue.Empty):
+                    found.get(timeout=0.05)

@@ -404,7 +404,7 @@ def test_rule_54_one_partition_that_may_not_be_listed_fails_the_table(lake: Lake
     two_partitions(lake)
 
     def deny(request: Any, **_: Any) -> AWSResponse | None:
-        if "p%3D2" not in request.url:
+        if "prefix=t%2Fp%3D" not in request.url or "prefix=t%2Fp%3D1" in request.url:
             return None
         body = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
         return answer_with(request, 403, body)

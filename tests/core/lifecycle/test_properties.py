@@ -9,7 +9,6 @@ import datetime as dt
 import io
 import json
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -32,22 +31,9 @@ from airflow_hive_to_delta.core.errors import PartitionError
 from airflow_hive_to_delta.core.parquet.footers import count_rows, leaf_statistics, parse_footer
 from airflow_hive_to_delta.core.schema.partition_values import HIVE_NULL, normalise
 from tests.support.oracle import assert_same, delta_at
+from tests.support.property_settings import examples
 from tests.support.session_settings import session_conf
 from tests.support.tables import convert_folder, hive_escape
-
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
-
-
-def examples(usual: int, long: int) -> settings:
-    return settings(
-        max_examples=long if LONG else usual,
-        derandomize=not LONG,
-        deadline=None,
-        database=None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-    )
-
 
 # Values. Each type has its edges, and what lies between them.
 

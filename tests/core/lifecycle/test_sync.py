@@ -29,8 +29,9 @@ from airflow_hive_to_delta.core.lifecycle.cut_over import GlueName
 from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.sync.commit import commit_changes
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
+from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
 from tests.support.crashes import at_every_step
-from tests.support.hive_folder import Folder, Given, original
+from tests.support.hive_folder import Folder, Given, Walk, original
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
 from tests.support.project import PROJECT
@@ -611,6 +612,29 @@ def test_a_sync_that_loses_a_race_compares_again(converted: Folder, monkeypatch:
     result = converted.sync("complete")
     assert (result.version, result.num_added_files) == (2, 1)
     assert converted.ids == [("1", 1), ("1", 2), ("3", 5)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("random_prefixes", ["false", "true"])
+def test_what_delta_commits_during_the_listing_is_not_taken_for_a_file_of_hive(
+    folder: Folder, random_prefixes: str
+) -> None:
+    """With random prefixes it lies in a folder of no partition, which is refused of a file of Hive."""
+    folder.convert()
+    before = folder.ids
+    folder.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('delta.randomizeFilePrefixes' = '{random_prefixes}')")
+    listings: list[int] = []
+
+    class WithAnotherWriter(Walk):
+        def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
+            if not listings:
+                folder.sql("INSERT INTO {t} VALUES (9, '9')")
+            listings.append(1)
+            return super().list_files(spark, table)
+
+    result = sync_table(folder.spark, folder.table, WithAnotherWriter())
+    assert (result.status, result.version, len(listings)) == ("unchanged", 2, 2)
+    assert folder.ids == [*before, ("9", 9)]
 
 
 @pytest.mark.slow
