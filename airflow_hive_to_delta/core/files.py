@@ -67,6 +67,8 @@ class SeenFolders:
 
     def _is_in_range(self, bucket: Location, folder: str) -> bool:
         """Whether all keys of the Delta log in a folder, if there are any, are in a range of keys that was listed."""
+        if DELTA_LOG in folder.split("/"):
+            return False  # of a log within a log only the outer one is noted
         log = f"{folder}/{DELTA_LOG}/" if folder else f"{DELTA_LOG}/"
         ranges = self.key_ranges.get(bucket, [])
         before = bisect_left(ranges, (log, ""))
