@@ -22,6 +22,9 @@ from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage.base import DELTA_LOG
 from airflow_hive_to_delta.core.storage.local import os_call
 
+#: Files of one partition that are given together, because every batch costs time.
+_FILES_PER_BATCH = 10_000
+
 
 class _Folder(NamedTuple):
     """A folder to list: that of a table's location, or one below it."""
@@ -60,6 +63,8 @@ def list_local_files(
     """
     folders = [_Folder(location, "") for location in locations]
     missing: list[TableLocation] = []
+    held: list[tuple[str, int, int]] = []
+    last = locations[0] if locations else None
     with ThreadPoolExecutor(max_workers) as pool:
         while folders:
             below: list[_Folder] = []
@@ -69,9 +74,14 @@ def list_local_files(
                     continue
                 below += content.folders
                 seen.add_all(folder.listed.location, content.delta_logs)
-                if content.files:
-                    yield files_batch(content.files, folder.listed.values)
+                if held and last is not None and (len(held) >= _FILES_PER_BATCH or folder.listed is not last):
+                    yield files_batch(held, last.values)
+                    held = []
+                held += content.files
+                last = folder.listed
             folders = below
+    if held and last is not None:
+        yield files_batch(held, last.values)
     check_missing(table, missing, options)
     seen.whole.update(location.location.canonical for location in locations)
 
@@ -98,13 +108,13 @@ def _list_folder(folder: _Folder) -> _Content | None:
 def _add_entry(content: _Content, entry: os.DirEntry[str], folder: _Folder, prefix: str) -> None:
     below = folder.below + entry.name
     if entry.is_dir():
-        if is_data_file(below, size=1):
+        if is_data_file(entry.name, size=1):
             content.folders.append(_Folder(folder.listed, f"{below}/"))
         elif entry.name == DELTA_LOG:
             content.delta_logs.append(below)
         return
     found = entry.stat()
-    if not is_data_file(below, found.st_size):
+    if not is_data_file(entry.name, found.st_size):  # the folders above it are not hidden
         return
     if not entry.name.isascii() and not _is_utf8(below):
         raise PermanentError(
