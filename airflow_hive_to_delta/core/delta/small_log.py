@@ -87,13 +87,15 @@ def parse_checkpoint(content: bytes, version: int) -> list[Action]:
         names a file in another place, or has statistics as columns only.
     """
     try:
-        rows = pq.read_table(pa.BufferReader(content)).to_pylist(maps_as_pydicts="strict")
-    except (pa.ArrowException, OSError, KeyError) as error:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        rows = file.read(columns=_CHECKPOINT_COLUMNS).to_pylist(maps_as_pydicts="strict")
+    except (pa.ArrowException, OSError, KeyError, OverflowError) as error:
         raise ValueError(str(error)) from error
+    has_parsed = any(path.startswith("add.stats_parsed.") for path in (c.path for c in file.schema))
     actions = []
     for row in rows:
-        add = row.get("add") or {}
-        if row.get("sidecar") is not None or (add.get("stats") is None and add.get("stats_parsed") is not None):
+        add = row.get("add")
+        if row.get("sidecar") is not None or (has_parsed and add is not None and add.get("stats") is None):
             raise ValueError("its files or statistics are elsewhere")
         action = {name: read(row.get(name)) for name, read in _COLUMNS.items()}
         check_file(action)
@@ -220,6 +222,13 @@ def _checked(value: Any, kind: type) -> Any:
     return value
 
 
+#: The columns of a checkpoint that are read, without those that have statistics and partition values as values.
+_CHECKPOINT_COLUMNS = [
+    f"{action.name}.{field.name}"
+    for action in arrow_schema(READ_ACTIONS_SCHEMA)
+    if pa.types.is_struct(action.type)
+    for field in action.type
+]
 _COLUMNS: Mapping[str, _Reader] = {
     field.name: _reader(field.type) for field in arrow_schema(READ_ACTIONS_SCHEMA) if field.name != "commitInfo"
 }

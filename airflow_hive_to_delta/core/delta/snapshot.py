@@ -22,6 +22,7 @@ from airflow_hive_to_delta.core.delta.action_schemas import LATEST_ACTIONS_SCHEM
 from airflow_hive_to_delta.core.delta.actions import Metadata, metadata_of
 from airflow_hive_to_delta.core.delta.local_frames import collect_small, local_frame
 from airflow_hive_to_delta.core.delta.log_files import commit_path, is_ours, log_folder
+from airflow_hive_to_delta.core.delta.log_reader import log_reader, read_checkpoint
 from airflow_hive_to_delta.core.delta.log_segment import LogSegment, log_segment
 from airflow_hive_to_delta.core.delta.protocol import Protocol, check_readable
 from airflow_hive_to_delta.core.delta.small_log import (
@@ -46,11 +47,10 @@ from airflow_hive_to_delta.core.storage.uri import (
     Location,
     canonical_log_uri_column,
     decoded_path_column,
-    parse_location,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_hive_to_delta.core.storage.base import Storage
 
@@ -305,40 +305,7 @@ class Snapshot:
         return None
 
     def _checkpoint(self) -> DataFrame:
-        folder = log_folder(self.root)
-        names = self.segment.checkpoint
-        with spark_call(f"Reading the checkpoint {self.segment.checkpoint_version} of {self.root}"):
-            if names[0].endswith(".json"):
-                manifest = log_reader(self.spark).schema(READ_ACTIONS_SCHEMA).json(str(folder.child(names[0])))
-            else:
-                manifest = self._parquet([str(folder.child(name)) for name in names])
-            found = manifest.where("sidecar IS NOT NULL").select("sidecar.path").collect()
-            sidecars = [_sidecar(folder, row.path) for row in found]
-            rows = manifest.unionByName(self._parquet(sidecars)) if sidecars else manifest
-        version = f"cast({self.segment.checkpoint_version} as bigint) AS version"
-        return rows.drop("commitInfo").selectExpr("*", version)
-
-    def _parquet(self, paths: list[str]) -> DataFrame:
-        """Files of a checkpoint in READ_ACTIONS_SCHEMA. Statistics that are kept as columns become JSON text again."""
-        from pyspark.sql.types import StructType
-
-        own = {column.name: column.dataType for column in log_reader(self.spark).parquet(*paths[:1]).schema}
-        add = own.get("add")
-        parsed = [column for column in add if column.name == "stats_parsed"] if isinstance(add, StructType) else []
-        schema = self.spark.createDataFrame([], READ_ACTIONS_SCHEMA).schema
-        if not parsed:
-            return log_reader(self.spark).schema(schema).parquet(*paths)
-        known = next(column.dataType for column in schema if column.name == "add")
-        assert isinstance(known, StructType)
-        # With the names and the order of the other checkpoints and entries, so that they can be united.
-        text = {"stats": "coalesce(add.stats, to_json(add.stats_parsed))"}
-        whole = ", ".join(f"'{name}', {text.get(name, f'add.{name}')}" for name in known.fieldNames())
-        known.add(parsed[0])
-        rows = log_reader(self.spark).schema(schema).parquet(*paths)
-        return rows.selectExpr(
-            *(name for name in rows.columns if name != "add"),
-            f"CASE WHEN add IS NOT NULL THEN named_struct({whole}) END AS add",
-        )
+        return read_checkpoint(self.spark, self.segment)
 
     @cached_property
     def _latest_rows(self) -> list[dict[str, Any]] | None:
@@ -419,17 +386,6 @@ _FILE_COLUMNS = (
     "remove.deletionTimestamp AS deletion_timestamp",
     "remove.extendedFileMetadata AS extended_file_metadata",
 )
-
-
-def log_reader(spark: SparkSession) -> DataFrameReader:
-    """Spark's reader for files of a log. A missing or malformed file is an error, and names are not patterns."""
-    return spark.read.options(
-        mode="FAILFAST", __globPaths__="false", ignoreCorruptFiles="false", ignoreMissingFiles="false"
-    )
-
-
-def _sidecar(folder: Location, path: str) -> str:
-    return str(parse_location(path, "sidecar")) if "/" in path else str(folder.child("_sidecars").child(path))
 
 
 def _version(action: Action) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.lifecycle.checksums import WHOLE_ROWS, add_up_checksums, compute_checksums, unite
 from airflow_hive_to_delta.core.lifecycle.context import TableContext
+from airflow_hive_to_delta.core.lifecycle.count_proof import PHYSICAL_NAME, prove_counts
 from airflow_hive_to_delta.core.lifecycle.preflight import PreparedTable
 from airflow_hive_to_delta.core.results import VerifyResult
 from airflow_hive_to_delta.core.schema.merge import TableSchema
@@ -20,28 +21,15 @@ from airflow_hive_to_delta.core.spark.sql import sql_identifier
 from airflow_hive_to_delta.core.spark.versions import file_metadata
 from airflow_hive_to_delta.core.storage.uri import (
     canonical_log_uri_column,
-    canonical_uri,
     canonical_uri_column,
-    parse_location,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 #: Differences that a result names; the rest are counted.
 MOST_MISMATCHES = 100
-
-
-class _CountedFile(NamedTuple):
-    """A data file with rows."""
-
-    #: The values of its partition, in the order of the partition columns.
-    values: tuple[str | None, ...]
-    size: int
-    rows: int
-    #: When it was written; None when it is not known.
-    seconds: int | None
 
 
 @dataclass
@@ -71,7 +59,7 @@ class Comparison:
             return
         alike = self._compare_columns(result)
         columns_differ = result.mismatch_count > 0
-        if not self._prove_counts(result):
+        if not prove_counts(result, self.context.table, self.view, self.original):
             self._compare_counts(result)
         if result.mismatch_count and not columns_differ:
             result.written_since = self._written_since()
@@ -107,65 +95,6 @@ class Comparison:
             if here.get(name) != there.get(name):
                 _add_mismatch(result, f"type of the column {name}", here.get(name), there.get(name))
         return [name for name in there if here.get(name) == there[name]]
-
-    def _prove_counts(self, result: VerifyResult) -> bool:
-        """Count the files on the driver if it holds both sides, and return whether they are equal, file by file.
-
-        What differs is left to :meth:`_compare_counts`, which says what it is.
-        """
-        listed, logged = self._few_listed(), self._few_logged()
-        if not listed or logged is None or listed.keys() != logged.keys():
-            return False
-        for key, here in listed.items():
-            there = logged[key]
-            times = (here.seconds, there.seconds)
-            if here[:3] != there[:3] or (None not in times and times[0] != times[1]):
-                return False
-        result.file_count = len(listed)
-        result.byte_count = sum(file.size for file in listed.values())
-        result.row_count = sum(file.rows for file in listed.values())
-        result.partition_count = len({file.values for file in listed.values()}) if self.view.partitioning else 0
-        return True
-
-    def _few_listed(self) -> dict[str, _CountedFile] | None:
-        """The files of the original that have rows, by their keys; None if the driver does not hold them."""
-        rows = self.original.files.rows
-        # A zero of a float has two texts.
-        if rows is None or any(field.dataType.typeName() in ("float", "double") for field in self._partition_fields):
-            return None
-        keys = self.context.table.partition_keys
-        found = {}
-        for row in rows:
-            if row["rows"]:
-                values = json.loads(row["partition_values"])
-                file = _CountedFile(
-                    tuple(values.get(key) for key in keys), row["size"], row["rows"], _seconds(row["modification_time"])
-                )
-                found[canonical_uri(parse_location(row["path"]))] = file
-        return found if len(found) == sum(bool(row["rows"]) for row in rows) else None
-
-    def _few_logged(self) -> dict[str, _CountedFile] | None:
-        """The live files of the log that have rows, by their keys.
-
-        None if the driver does not hold them, if the rows of one are not known, and if a deletion vector hides some.
-        """
-        live = self.view.snapshot.live_files
-        if live is None or any(file["deletion_vector"] is not None for file in live):
-            return None
-        physical = [field.metadata.get(_PHYSICAL_NAME, field.name) for field in self._partition_fields]
-        found = {}
-        for file in live:
-            rows = _count_rows(file["stats"])
-            if rows is None or file["key"] in found:
-                return None
-            values = file["partition_values"] or {}
-            seconds = _seconds(file["modification_time"])
-            found[file["key"]] = _CountedFile(tuple(map(values.get, physical)), file["size"], rows, seconds)
-        return {key: file for key, file in found.items() if file.rows}
-
-    @property
-    def _partition_fields(self) -> list[StructField]:
-        return [self.view.schema[column] for column in self.view.partitioning]
 
     def _compare_counts(self, result: VerifyResult) -> None:
         from pyspark.sql import functions as F  # noqa: N812
@@ -287,7 +216,7 @@ class Comparison:
             counted = data.groupBy(path.alias("path")).agg(F.count(F.lit(1)).alias("counted"))
             counted = counted.select(canonical_log_uri_column("path", self.view.root).alias("key"), "counted")
             files = files.join(counted, "key", "left").withColumn("rows", F.coalesce("rows", "counted", F.lit(0)))
-        physical = {field.name: field.metadata.get(_PHYSICAL_NAME, field.name) for field in self.view.schema}
+        physical = {field.name: field.metadata.get(PHYSICAL_NAME, field.name) for field in self.view.schema}
         values = [F.col("partition_values").getItem(physical[column]) for column in self.view.partitioning]
         rows = "rows - coalesce(deletion_vector.cardinality, 0) AS rows"
         return self._grouped(files, values).selectExpr("group", "key", "size", rows, _SECONDS)
@@ -368,7 +297,6 @@ class Comparison:
 
 # When a file was written; null when it is not known. In seconds, for not every listing knows it more exactly.
 _SECONDS = "nullif(modification_time, 0) div 1000 AS seconds"
-_PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
 def _add_mismatch(
@@ -377,19 +305,6 @@ def _add_mismatch(
     if len(result.mismatches) < MOST_MISMATCHES:
         result.mismatches.append({"partition": partition, "what": what, "original": here, "delta": there})
     result.mismatch_count += counted
-
-
-def _seconds(milliseconds: int | None) -> int | None:
-    return milliseconds // 1000 if milliseconds else None
-
-
-def _count_rows(stats: str | None) -> int | None:
-    """The rows of a file by its statistics; None when they do not say."""
-    try:
-        rows = json.loads(stats or "null")["numRecords"]
-    except (ValueError, LookupError, TypeError):
-        return None
-    return rows if type(rows) is int else None
 
 
 def _types(schema: StructType) -> dict[str, str]:

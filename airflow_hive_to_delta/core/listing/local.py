@@ -109,6 +109,7 @@ def _add_entry(content: _Content, entry: os.DirEntry[str], folder: _Folder, pref
     below = folder.below + entry.name
     if entry.is_dir():
         if is_data_file(entry.name, size=1):
+            _check_utf8(below, folder)
             content.folders.append(_Folder(folder.listed, f"{below}/"))
         elif entry.name == DELTA_LOG:
             content.delta_logs.append(below)
@@ -116,17 +117,15 @@ def _add_entry(content: _Content, entry: os.DirEntry[str], folder: _Folder, pref
     found = entry.stat()
     if not is_data_file(entry.name, found.st_size):  # the folders above it are not hidden
         return
-    if not entry.name.isascii() and not _is_utf8(below):
-        raise PermanentError(
-            f"The file {below!r} of {folder.listed.description} has a name that is not UTF-8, which no Delta log can "
-            "hold. Rename it"
-        )
+    _check_utf8(below, folder)
     content.files.append((prefix + entry.name, found.st_size, found.st_mtime_ns // 1_000_000))
 
 
-def _is_utf8(name: str) -> bool:
+def _check_utf8(below: str, folder: _Folder) -> None:
     try:
-        name.encode()
+        below.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        raise PermanentError(
+            f"{below!r} in {folder.listed.description} has a name that is not UTF-8, which no Delta log can hold. "
+            "Rename it"
+        ) from None

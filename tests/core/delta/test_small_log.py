@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -14,6 +17,7 @@ from airflow_hive_to_delta import ConversionOptions
 from airflow_hive_to_delta.core.delta import small_log
 from airflow_hive_to_delta.core.delta.actions import metadata_action
 from airflow_hive_to_delta.core.delta.local_frames import local_frame
+from airflow_hive_to_delta.core.delta.small_log import parse_checkpoint
 from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
@@ -200,3 +204,22 @@ def test_a_local_frame_of_no_rows_is_empty(spark: SparkSession) -> None:
             {"a": None, "m": {"k": None}, "s": {"x": ["1", None], "y": None}}
         ]
     assert jobs() == 0
+
+
+def test_a_checkpoint_with_statistics_as_values_is_left_to_spark_unless_they_are_texts_too() -> None:
+    far = pa.array([2_932_897], pa.int32()).cast(pa.date32())  # 10000-01-01, which Python has not
+    parsed = pa.StructArray.from_arrays([pa.StructArray.from_arrays([far], ["d"])], ["minValues"])
+
+    def checkpoint(stats: str | None) -> bytes:
+        columns = {"path": pa.array(["a"]), "size": pa.array([1], pa.int64()), "stats": pa.array([stats], pa.string())}
+        add = pa.StructArray.from_arrays([*columns.values(), parsed], [*columns, "stats_parsed"])
+        content = io.BytesIO()
+        pq.write_table(pa.table({"add": add}), content)
+        return content.getvalue()
+
+    (action,) = parse_checkpoint(checkpoint('{"numRecords":1}'), 7)
+    assert (action["add"]["path"], action["add"]["stats"], action["version"]) == ("a", '{"numRecords":1}', 7)
+    with pytest.raises(ValueError, match="elsewhere"):
+        parse_checkpoint(checkpoint(None), 7)
+    with pytest.raises(ValueError):
+        parse_checkpoint(b"no Parquet", 7)

@@ -27,6 +27,7 @@ from airflow_hive_to_delta.core.errors import (
 )
 from airflow_hive_to_delta.core.lifecycle.cut_over import GlueName
 from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
+from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.sync.commit import commit_changes
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
@@ -83,23 +84,41 @@ def test_without_anything_new_nothing_is_written(converted: Folder) -> None:
 
 def test_a_checkpoint_is_written_at_the_tables_interval(folder: Folder, tmp_path: Path) -> None:
     folder.convert(properties={"delta.checkpointInterval": "2"})
-    for day in ("4", "5", "6"):  # versions 1 to 3
+    for day in ("4", "5", "6", "7", "8"):  # versions 1 to 5
         folder.write(day, "000000_0", [int(day)])
         assert folder.sync().status == "synced"
-    assert [path.name for path in folder.root.glob("_delta_log/0*.checkpoint*")] == [f"{2:020d}.checkpoint.parquet"]
+        assert folder.ids  # Delta has read the table, and remembers its state
+    assert checkpoints(folder) == [2, 4]
     # Where nobody has read the table yet, and without the entries that the checkpoint stands for.
     copy = Folder(folder.spark, tmp_path / "copy")
     shutil.copytree(folder.root, copy.root)
-    for version in (0, 1, 2):
+    for version in (0, 1, 2, 3, 4):
         (copy.root / "_delta_log" / f"{version:020d}.json").unlink()
     assert_same(copy.spark, original(copy), copy.delta)
+
+
+def test_a_checkpoint_is_never_of_a_table_that_was_rolled_back(folder: Folder) -> None:
+    for last in (4, 2):  # of the second table's versions there are fewer
+        folder.convert(properties={"delta.checkpointInterval": "2"})
+        for number in range(last):
+            folder.write("9", f"{number:06d}_{last}", [number])
+            assert folder.sync().status == "synced"
+        assert folder.ids
+        assert checkpoints(folder) == list(range(2, last + 1, 2))
+        if last == 4:
+            rollback_table(folder.spark, folder.table)
+    assert_same(folder.spark, original(folder), folder.delta)
+
+
+def checkpoints(folder: Folder) -> list[int]:
+    return sorted(int(path.name[:20]) for path in folder.root.glob("_delta_log/0*.checkpoint.parquet"))
 
 
 def test_a_table_with_a_checkpoint_is_synced_without_a_job_if_nothing_has_changed(folder: Folder) -> None:
     folder.convert(properties={"delta.checkpointInterval": "1"})
     folder.write("4", "000000_0", [4])
     assert folder.sync().status == "synced"
-    assert list(folder.root.glob("_delta_log/0*.checkpoint*"))
+    assert checkpoints(folder) == [1]
     for entry in (0, 1):
         (folder.root / "_delta_log" / f"{entry:020d}.json").unlink()
     # Delta cleans up the entries before a checkpoint after a month; the last one stays.

@@ -290,10 +290,10 @@ def test_links_are_followed_and_those_to_nothing_are_no_files(spark, tmp_path):
     ]  # fmt: skip
 
 
-def test_a_name_that_is_not_utf8_is_refused(spark, tmp_path):
-    write(tmp_path / "t" / "a.parquet")
-    Path(os.fsdecode(os.fsencode(tmp_path / "t") + b"/\xff.parquet")).write_bytes(b"data")
-    with pytest.raises(PermanentError, match=r"The file '\\udcff.parquet' of the table t has a name that is not UTF-8"):
+@pytest.mark.parametrize("name", [b"\xff.parquet", b"\xff/a.parquet"])
+def test_a_name_that_is_not_utf8_is_refused(spark, tmp_path, name):
+    write(tmp_path / "t" / "a.parquet", Path(os.fsdecode(os.fsencode(tmp_path / "t") + b"/" + name)))
+    with pytest.raises(PermanentError, match=r"'\\udcff(.parquet)?' in the table t has a name that is not UTF-8"):
         listed(spark, TableInfo("t", str(tmp_path / "t")))
 
 

@@ -286,7 +286,7 @@ class _Attempt:
             self.records.keep_settled(settled, committed)
         ledger.at(snapshot_of(snapshot.spark, snapshot.storage, snapshot.root)).keep()
         if _wants_checkpoint(schema.configuration, snapshot.version, committed):
-            write_latest_checkpoint(snapshot.spark, str(snapshot.root))
+            write_latest_checkpoint(snapshot.spark, str(snapshot.root), snapshot.metadata.id)
         return replace(
             result,
             status="synced",
