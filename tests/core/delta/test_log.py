@@ -54,6 +54,7 @@ from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
+from tests.support.files import tree
 from tests.support.spark_versions import needs_spark_4
 
 
@@ -66,10 +67,6 @@ def data_file(path: Path, **columns: Any) -> ParquetFileInfo:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), path)
     return ParquetFileInfo(str(path), path.stat().st_size, modification_time=1_700_000_000_000)
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
 def entry_of(txn_id: str, files: int = 0) -> io.BytesIO:

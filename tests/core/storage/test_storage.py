@@ -26,6 +26,7 @@ from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from tests.support import dbutils_module
+from tests.support.files import tree
 from tests.support.s3_servers import s3_server
 from tests.support.storages import read
 
@@ -49,10 +50,6 @@ def place(
     else:
         found = LocalStorage() if request.param == "local" else HadoopStorage(request.getfixturevalue("spark"))
         yield found, parse_location(f"{tmp_path}/a b/t'1%20")
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
 class Broken(io.BytesIO):
