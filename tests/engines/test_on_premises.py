@@ -45,6 +45,7 @@ from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.run import run
 from tests.support.airflow_runs import Run, SharedSession
+from tests.support.discoveries import discover_tables
 from tests.support.hadoop_cluster import HadoopCluster, hadoop_cluster, processes_of
 from tests.support.hadoop_session import USER, hadoop_session
 from tests.support.oracle import assert_same, delta_at
@@ -98,10 +99,6 @@ def on_cluster(cluster: HadoopCluster, tmp_path_factory: pytest.TempPathFactory)
         yield call
 
 
-def tables_of(spark: SparkSession, database: str) -> list[TableInfo]:
-    return UCDiscovery([f"spark_catalog.{database}.*"]).discover(spark)
-
-
 def convert_database(spark: SparkSession, database: str, schema: str | None, **options: Any) -> list[ConversionResult]:
     return convert(
         spark,
@@ -135,7 +132,7 @@ def make_orders(spark: SparkSession, database: str) -> None:
 
 def the_way_of_a_table(spark: SparkSession) -> None:
     make_orders(spark, "lake")
-    (table,) = tables_of(spark, "lake")
+    (table,) = discover_tables(spark, "lake")
     original = spark.table("lake.orders")
     rows = original.count()
     (plan,) = plan_migration(spark, UCDiscovery(["spark_catalog.lake.*"]), DatabricksListing(), progress=False)
@@ -203,7 +200,7 @@ def convert_in_every_way(spark: SparkSession) -> dict[str, tuple[list[str], list
     )
     spark.range(200).selectExpr(*columns).repartition(8).write.parquet("/lake/ways/t")
     spark.sql("CREATE TABLE ways.t USING parquet LOCATION '/lake/ways/t'")
-    (table,) = tables_of(spark, "ways")
+    (table,) = discover_tables(spark, "ways")
     found = {}
     closed = {"dfs__namenode__http-address": "127.0.0.1:9"}
     for way, stats, settings in (("webhdfs", "footer", {}), ("scan", "scan", {}), ("closed", "footer", closed)):
@@ -233,7 +230,7 @@ def test_footers_over_http_give_what_a_scan_gives_and_a_scan_takes_over_where_ht
 def race(spark: SparkSession) -> list[ConversionResult]:
     """Converters that all stand before the commit, and then write it."""
     make_orders(spark, "race")
-    (table,) = tables_of(spark, "race")
+    (table,) = discover_tables(spark, "race")
     about_to_commit = Barrier(RACERS)
     put = HadoopStorage.put_if_absent
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
-from urllib.request import Request, urlopen
 
 import boto3
 import pytest
@@ -19,7 +18,7 @@ from airflow_hive_to_delta.core.catalogs import registration
 from airflow_hive_to_delta.core.errors import TransientError
 from airflow_hive_to_delta.core.lifecycle import convert
 from tests.support.airflow_runs import asset_events, dag_source
-from tests.support.aws import REGION
+from tests.support.aws import REGION, checked_identities
 from tests.support.crashes import Killed
 from tests.support.lake import TEXT, hand_converted
 from tests.support.migrations import LOSES, group, orders_and_people, read_text
@@ -728,14 +727,6 @@ def _allowed_session() -> Iterator[None]:
 def identity_denied(bucket: str, endpoint: str) -> Iterator[_User]:
     """A user of AWS who may do everything but list one bucket, while moto checks who asks."""
 
-    def check_identities(after_requests: str) -> None:
-        headers = {"Content-Type": "text/plain"}
-        urlopen(Request(f"{endpoint}/moto-api/reset-auth", after_requests.encode(), headers)).close()
-
     user = _User(bucket, endpoint)
-    with _allowed_session():
-        check_identities("0")
-        try:
-            yield user
-        finally:
-            check_identities("Infinity")
+    with _allowed_session(), checked_identities(endpoint):
+        yield user

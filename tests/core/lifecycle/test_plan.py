@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -34,21 +33,12 @@ from airflow_hive_to_delta.core.parquet.describe import describe_files
 from airflow_hive_to_delta.core.results import TablePlan
 from airflow_hive_to_delta.core.storage import aws
 from tests.support.aws import REGION
+from tests.support.discoveries import KnownTables
 from tests.support.lake import Lake
 from tests.support.s3_servers import answer_with
 from tests.support.tables import convert_folder, snapshot, write_parquet
 
 READS = {"ListObjectsV2", "GetObject", "HeadObject", "HeadBucket", "GetTables", "GetPartitions"}
-
-
-@dataclass
-class Known:
-    """A discovery of tables that are known already."""
-
-    tables: Sequence[TableInfo]
-
-    def discover(self, spark: SparkSession) -> list[TableInfo]:
-        return list(self.tables)
 
 
 def table_at(root: Path, columns: dict[str, str] | None = None, **more: Any) -> TableInfo:
@@ -59,7 +49,7 @@ def table_at(root: Path, columns: dict[str, str] | None = None, **more: Any) -> 
 def plan_of(spark: SparkSession, *tables: TableInfo, listing: Listing | None = None, **options: Any) -> list[TablePlan]:
     return plan_migration(
         spark,
-        Known(tables),
+        KnownTables(*tables),
         listing or DatabricksListing(),
         options=ConversionOptions(**options),
         progress=False,
@@ -224,7 +214,7 @@ def test_a_file_that_is_listed_twice_is_refused_as_the_conversion_refuses_it(
             return [ParquetFileInfo(str(file), file.stat().st_size)] * 2
 
     (plan,) = plan_of(spark, table_at(tmp_path / "t"), listing=Twice())
-    (result,) = convert(spark, Known([table_at(tmp_path / "t")]), Twice(), None, None, progress=False)
+    (result,) = convert(spark, KnownTables(table_at(tmp_path / "t")), Twice(), None, None, progress=False)
     assert plan.status == "refused"
     assert "more than once: f" in (plan.error or "")
     assert plan.error == result.error
@@ -275,7 +265,7 @@ def test_a_delta_table_of_somebody_else_and_one_without_its_log(spark: SparkSess
     write_parquet(tmp_path / "lost" / "f", {"id": [1]})
     write_parquet(tmp_path / "ours" / "f", {"id": [1]})
     ours = table_at(tmp_path / "ours", source="spark")
-    assert convert(spark, Known([ours]), InFolder(), None, None, progress=False)[0].success
+    assert convert(spark, KnownTables(ours), InFolder(), None, None, progress=False)[0].success
     plans = plan_of(
         spark,
         table_at(tmp_path / "theirs", format="delta"),
@@ -315,7 +305,7 @@ def test_one_tables_trouble_touches_no_other_and_the_order_is_that_of_discovery(
         write_parquet(tmp_path / name / "f", {"id": [1]})
     (tmp_path / "c" / "f").write_bytes(b"broken")
     tables = [table_at(tmp_path / name) for name in "dbca"]
-    plans = plan_migration(spark, Known(tables), Flaky(), max_workers=3)
+    plans = plan_migration(spark, KnownTables(*tables), Flaky(), max_workers=3)
     assert [(plan.source_table, plan.status, plan.retryable) for plan in plans] == [
         ("d.d", "convertible", None), ("d.b", "failed", True), ("d.c", "refused", False), ("d.a", "convertible", None),
     ]  # fmt: skip
@@ -442,6 +432,6 @@ def test_a_plan_for_a_conversion_that_scans_reads_no_data(spark: SparkSession, t
     (plan,) = plan_of(spark, table, stats="scan")
     assert (plan.status, plan.file_count) == ("convertible", 1)
     (result,) = convert(
-        spark, Known([table]), InFolder(), None, None, options=ConversionOptions(stats="scan"), progress=False
+        spark, KnownTables(table), InFolder(), None, None, options=ConversionOptions(stats="scan"), progress=False
     )
     assert result.status == "failed", "the data cannot be read"

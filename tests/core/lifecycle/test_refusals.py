@@ -28,6 +28,7 @@ from airflow_hive_to_delta import (
 )
 from airflow_hive_to_delta.core.errors import AccessDeniedError, HiveToDeltaError, MissingError, PermanentError
 from airflow_hive_to_delta.core.storage import aws
+from tests.support.discoveries import KnownTables
 from tests.support.oracle import assert_same, delta_at
 from tests.support.s3_servers import answer_with
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
@@ -303,14 +304,12 @@ def test_a_table_without_columns(tmp_path, spark, refused):
 # --- What a catalog says ----------------------------------------------------------------------------------------
 
 
-class Found:
+class Found(KnownTables):
     """A discovery and a listing of one's own: one table, and the files that lie under its location."""
 
     def __init__(self, table: TableInfo, values: Mapping[str, str | None] | None = None) -> None:
-        self.table, self.values = table, values
-
-    def discover(self, spark: SparkSession) -> list[TableInfo]:
-        return [self.table]
+        super().__init__(table)
+        self.values = values
 
     def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
         paths = [path for path in sorted(Path(table.location).rglob("*")) if path.is_file()]

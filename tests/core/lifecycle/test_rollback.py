@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_hive_to_delta import ConversionOptions, ParquetFileInfo, TableInfo, UCDiscovery, convert, plan_migration
+from airflow_hive_to_delta import ConversionOptions, ParquetFileInfo, UCDiscovery, convert, plan_migration
 from airflow_hive_to_delta.core.catalogs.registration import Target
 from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.delta.deletion_vectors import vector_file
@@ -33,6 +33,7 @@ from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from tests.support.crashes import Killed, at_every_step, killed_at
+from tests.support.discoveries import KnownTables
 from tests.support.hive_folder import Folder, Walk
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
@@ -426,11 +427,7 @@ def test_a_sync_that_was_held_up_until_after_a_rollback_leaves_a_log_that_everyb
         with pytest.raises(MissingError, match=broken) as error:
             call()
 
-    class Known:
-        def discover(self, spark: SparkSession) -> list[TableInfo]:
-            return [written.table]
-
-    (plan,) = plan_migration(spark, Known(), Walk(), progress=False)
+    (plan,) = plan_migration(spark, KnownTables(written.table), Walk(), progress=False)
     assert (plan.status, str(error.value)) == ("refused", plan.error)
     ((name, folder),) = re.findall(r"move (\S+) out of file://(\S+), then convert the table again", str(error.value))
     Path(folder, name).rename(written.root.parent / name)

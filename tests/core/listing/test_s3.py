@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 import boto3
 import pytest
@@ -27,8 +26,8 @@ from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, Tab
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.uri import parse_location
+from tests.support.aws import REGION, checked_identities
 
-REGION = "us-east-1"
 PARQUET = {
     "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
     "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"},
@@ -283,10 +282,6 @@ def test_rule_54_a_partition_in_a_bucket_that_is_not_there_fails_the_table(spark
 def deny_listing(aws_endpoint, monkeypatch):
     """While it is entered, moto checks IAM policies, and this process may do everything but list one bucket."""
 
-    def check_identities(after_requests: str) -> None:
-        headers = {"Content-Type": "text/plain"}
-        urlopen(Request(f"{aws_endpoint}/moto-api/reset-auth", after_requests.encode(), headers)).close()
-
     @contextmanager
     def deny(bucket: str) -> Iterator[None]:
         iam = boto3.client("iam", region_name=REGION)
@@ -299,11 +294,10 @@ def deny_listing(aws_endpoint, monkeypatch):
             patch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
             patch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
             aws._client.cache_clear()
-            check_identities("0")
             try:
-                yield
+                with checked_identities(aws_endpoint):
+                    yield
             finally:
-                check_identities("Infinity")
                 aws._client.cache_clear()
 
     return deny

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 
@@ -24,6 +23,7 @@ from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage.uri import parse_location
+from tests.support.aws import checked_identities
 from tests.support.files import write_files
 
 ODD = "a/b c%d=e"
@@ -219,16 +219,10 @@ def test_rule_54_a_denied_partition_is_not_an_absent_one(spark, tmp_path, bucket
     s3.put_object(Bucket=bucket, Key="far/f", Body=b"data")
     table = hive_table("p int", [("p=1", tmp_path / "t/p=1"), ("p=2", f"s3://{bucket}/far")])
 
-    def check_identities(after_requests: str) -> None:
-        headers = {"Content-Type": "text/plain"}
-        urlopen(Request(f"{aws_endpoint}/moto-api/reset-auth", after_requests.encode(), headers)).close()
-
-    check_identities("0")  # the session's keys belong to nobody that moto knows
-    try:
-        with pytest.raises(AccessDeniedError, match=f"the partition p=2 of .*t at s3://{bucket}/far"):
-            listed(spark, table, allow_missing_partitions=True)
-    finally:
-        check_identities("Infinity")
+    # The session's keys belong to nobody that moto knows.
+    denied = pytest.raises(AccessDeniedError, match=f"the partition p=2 of .*t at s3://{bucket}/far")
+    with checked_identities(aws_endpoint), denied:
+        listed(spark, table, allow_missing_partitions=True)
 
 
 def test_rule_43_partitions_that_share_files_are_refused(spark, tmp_path, hive_table):
