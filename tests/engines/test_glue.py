@@ -310,7 +310,7 @@ def test_a_run_is_stopped_and_one_that_has_ended_or_is_gone_is_left_alone(platfo
     engine.cancel(replace(ref, id="jr_x"), 4)
 
 
-def test_a_run_that_glue_does_not_stop_is_told(platform, engine) -> None:
+def test_a_run_that_glue_does_not_stop_is_an_error(platform, engine) -> None:
     ref = engine.submit(SPEC, {})
     refused = {"JobRunId": ref.id, "ErrorDetail": {"ErrorCode": "InternalServiceException", "ErrorMessage": "later"}}
     platform.batch_stop_job_run = lambda _: {"Errors": [refused]}

@@ -158,7 +158,7 @@ def test_rule_45_iceberg_tables_of_another_engine_are_refused(spark, database: s
 
 
 @pytest.mark.parametrize("stored", ["STORED AS PARQUET", "USING parquet"])
-def test_rule_45_bucketed_tables_are_refused_unless_told(spark, database: str, stored: str) -> None:
+def test_rule_45_bucketed_tables_are_refused_unless_allowed(spark, database: str, stored: str) -> None:
     columns, buckets = "(Id INT, day STRING)", "CLUSTERED BY (Id) INTO 4 BUCKETS"
     parts = [stored, buckets] if stored.startswith("USING") else [buckets, stored]
     spark.sql(f"CREATE TABLE {database}.t {columns} {' '.join(parts)}")
@@ -237,7 +237,7 @@ def test_what_no_pattern_can_match_is_not_touched(spark, database: str, other_da
     ]
 
 
-def test_denied_places_are_not_walked(spark, database: str, other_database: str) -> None:
+def test_denied_schemas_are_not_walked(spark, database: str, other_database: str) -> None:
     listener: Any = Listener(spark)
     allow = [f"spark_catalog.{database}.*", f"spark_catalog.{other_database}.*"]
     assert UCDiscovery(allow, deny=[f"*.{database.upper()}.*"]).discover(listener) == []

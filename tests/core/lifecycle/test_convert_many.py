@@ -322,7 +322,7 @@ def test_an_error_that_is_not_ours_fails_its_table_and_may_be_tried_again(spark:
     assert snapshot(tmp_path / "bad") == before
 
 
-def test_two_tables_over_one_folder_the_second_is_told_whose_the_log_is(
+def test_two_tables_over_one_folder_the_error_of_the_second_names_the_owner_of_the_log(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     write_parquet(tmp_path / "t" / "f", {"id": [1]})
@@ -335,7 +335,7 @@ def test_two_tables_over_one_folder_the_second_is_told_whose_the_log_is(
     assert any("made as db.first" in note for note in second.notes)
 
 
-def test_rule_45_a_bucketed_table_is_refused_unless_told(spark: SparkSession, database: str, tmp_path: Path) -> None:
+def test_rule_45_a_bucketed_table_is_refused_unless_allowed(spark: SparkSession, database: str, tmp_path: Path) -> None:
     spark.sql(
         f"CREATE TABLE {database}.t USING parquet CLUSTERED BY (id) INTO 2 BUCKETS LOCATION '{tmp_path}/t' "
         "AS SELECT 1 AS id FROM RANGE(2)"
@@ -475,8 +475,8 @@ def test_a_listing_of_ones_own_cannot_add_what_writers_stage(spark: SparkSession
 
 
 def test_rule_52_a_secret_in_a_location_is_in_no_result(spark: SparkSession) -> None:
-    places = ["s3://AKIA:SECRET@bucket/x", "s3n://AKIA:SEC/RET@bucket/x", "https://user:SECRET@host/x"]
-    tables = [TableInfo(f"t{number}", place) for number, place in enumerate(places)]
+    locations = ["s3://AKIA:SECRET@bucket/x", "s3n://AKIA:SEC/RET@bucket/x", "https://user:SECRET@host/x"]
+    tables = [TableInfo(f"t{number}", location) for number, location in enumerate(locations)]
     results = convert(spark, KnownTables(*tables), FolderListing(), None, None, progress=False)
     for result in results:
         assert not result.success

@@ -332,8 +332,8 @@ def on_send(lake: Lake) -> Iterator[Callable[[str, Any], None]]:
 
 def two_partitions(lake: Lake, *locations: str) -> None:
     lake.put("t/p=1/f", {"id": [1]})
-    places = locations or (f"{lake.location()}/p=1", f"{lake.location()}/p=2")
-    lake.glue_table({"id": "bigint"}, {"p": "int"}, list(zip((["1"], ["2"]), places, strict=True)))
+    locations = locations or (f"{lake.location()}/p=1", f"{lake.location()}/p=2")
+    lake.glue_table({"id": "bigint"}, {"p": "int"}, list(zip((["1"], ["2"]), locations, strict=True)))
 
 
 def a_missing_partition(lake: Lake) -> None:

@@ -83,13 +83,13 @@ def answering(status: int, code: str, where: str) -> Callable[..., AWSResponse |
     return answer
 
 
-def two_places(lake: Lake, name: str = "t") -> str:
+def two_buckets(lake: Lake, name: str = "t") -> str:
     """A table with two partitions under its root and one in another bucket."""
     other = lake.add_bucket()
     for key, bucket in ((f"{name}/p=1/f", None), (f"{name}/p=2/f", None), (f"{name}/p=2/g", None), ("far/f", other)):
         lake.put(key, {"id": pa.array([1, 2], pa.int64())}, bucket)
-    places = [f"{lake.location(name)}/p=1", f"{lake.location(name)}/p=2", f"s3://{other}/far"]
-    partitions = list(zip((["1"], ["2"], ["3"]), places, strict=True))
+    locations = [f"{lake.location(name)}/p=1", f"{lake.location(name)}/p=2", f"s3://{other}/far"]
+    partitions = list(zip((["1"], ["2"], ["3"]), locations, strict=True))
     lake.glue_table({"id": "bigint"}, {"p": "int"}, partitions, name=name)
     return other
 
@@ -98,7 +98,7 @@ def two_places(lake: Lake, name: str = "t") -> str:
 
 
 def test_a_plan_has_the_numbers_and_the_features_of_the_conversion(lake: Lake) -> None:
-    two_places(lake)
+    two_buckets(lake)
     plan = glue_plan(lake)["t"]
     assert (plan.status, plan.error, plan.schema_conflicts) == ("convertible", None, [])
     assert (plan.partition_count, plan.external_partition_count, plan.file_count) == (3, 1, 4)
@@ -135,7 +135,7 @@ def test_features_and_the_readers_without_them_are_foretold(spark: SparkSession,
 
 
 @pytest.mark.slow
-def test_every_column_that_does_not_fit_is_told_with_its_file_and_the_files_are_counted(
+def test_every_column_that_does_not_fit_is_named_with_its_file_and_the_files_are_counted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     root = tmp_path / "t"
@@ -249,7 +249,7 @@ def test_options_decide_as_they_do_in_the_conversion(spark: SparkSession, tmp_pa
     assert "delta.enableChangeDataFeed needs a table feature" in (property_.error or "")
 
 
-def test_tables_at_one_place_are_told_of_each_other(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_at_one_location_name_each_other(spark: SparkSession, tmp_path: Path) -> None:
     write_parquet(tmp_path / "t" / "f", {"id": [1]})
     one, other = table_at(tmp_path / "t"), TableInfo("copy", f"file://{tmp_path}/t/", database="d")
     plans = plan_of(spark, one, other)
@@ -344,7 +344,7 @@ def test_a_table_whose_bucket_is_gone_is_refused(lake: Lake) -> None:
 
 
 def test_a_plan_changes_nothing_and_asks_nothing_of_tables_that_discovery_refused(lake: Lake) -> None:
-    other = two_places(lake)
+    other = two_buckets(lake)
     lake.put("orc/f", b"ORC")
     lake.glue_table({"id": "bigint"}, {"p": "int"}, [(["1"], f"{lake.location('orc')}/p=1")], name="orc")
     definition = lake.glue.get_table(DatabaseName=lake.database, Name="orc")["Table"]["StorageDescriptor"]

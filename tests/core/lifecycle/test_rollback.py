@@ -171,7 +171,7 @@ def test_ended_at_every_step_on_s3_with_a_name_in_glue(lake: Lake) -> None:
         moved = lake.s3.list_objects_v2(Bucket=lake.bucket, Prefix=f"t/{ROLLED_BACK}/")["Contents"]
         names = [re.sub(r".*/_delta_log/", "", entry["Key"]) for entry in moved]
         assert {f"{0:020d}.json", f"{0:020d}.checkpoint.parquet", "_last_checkpoint"} <= set(names)
-        assert len(names) == len(set(names)), "one log, at one place"
+        assert len(names) == len(set(names)), "one log, in one folder"
 
     steps = at_every_step(Saved(lake).restore, roll_back, check)
     assert {"Glue's delete_table", "put_if_absent on S3Storage", "move on S3Storage"} <= set(steps)
@@ -272,7 +272,7 @@ def test_the_name_of_a_deletion_vector() -> None:
     assert str(vector_file(root, "p", "s3://other/a%20b.bin")) == "s3://other/a b.bin"
 
 
-def test_files_that_hive_had_and_vacuum_deleted_are_told_of(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_that_hive_had_and_vacuum_deleted_are_named(spark: SparkSession, tmp_path: Path) -> None:
     write_parquet(tmp_path / "f", {"id": [1, 2]})
     write_parquet(tmp_path / "g", {"id": [3]})
     convert_folder(spark, tmp_path)

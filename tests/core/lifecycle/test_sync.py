@@ -543,8 +543,8 @@ def test_a_partition_that_moves_to_another_bucket(lake: Lake) -> None:
     columns, keys = {"id": "bigint"}, {"day": "string"}
     lake.put("t/day=1/000000_0", {"id": [1, None]})
     lake.put("t/day=é %3A/000000_0", {"id": [2]})
-    places = [(["1"], lake.location("t/day=1")), (["é :"], lake.location("t/day=é %3A"))]
-    hive = lake.table(columns, keys, places)
+    locations = [(["1"], lake.location("t/day=1")), (["é :"], lake.location("t/day=é %3A"))]
+    hive = lake.table(columns, keys, locations)
     assert lake.convert().status == "converted"
     far = lake.add_bucket("eu-central-1")
     lake.put("moved/000000_0", {"id": [1, None]}, bucket=far)

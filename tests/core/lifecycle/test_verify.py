@@ -196,9 +196,9 @@ def test_a_table_of_glue_with_partitions_in_another_bucket_passes(lake: Lake, le
     lake.put("t/p=1/f", {"Id": [1, 2], "p": ["in", "the file"]})
     lake.put("x y%20/f+é", {"Id": [3]}, other)
     lake.put("null/f", {"Id": [4]}, other)
-    places: list[Partition]
-    places = [(["01"], f"{lake.location()}/p=1"), (["2"], f"s3a://{other}/x y%20"), ([None], f"s3://{other}/null")]
-    lake.glue_table({"id": "bigint"}, {"p": "int"}, places)
+    locations: list[Partition]
+    locations = [(["01"], f"{lake.location()}/p=1"), (["2"], f"s3a://{other}/x y%20"), ([None], f"s3://{other}/null")]
+    lake.glue_table({"id": "bigint"}, {"p": "int"}, locations)
     assert lake.convert().success
     (table,) = GlueDiscovery(lake.database).discover(lake.spark)
     result = verify_table(lake.spark, table, S3Listing(), level=level)  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ def test_a_table_of_the_sessions_catalog_is_read_through_it(spark: SparkSession,
 # --- lies --------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_the_log_does_not_have_is_told_with_its_partition(spark: SparkSession, table: TableInfo) -> None:
+def test_a_file_that_the_log_does_not_have_is_named_with_its_partition(spark: SparkSession, table: TableInfo) -> None:
     rewrite_log(table, lambda add: None if add["path"] == "p=1/b" else add)
     os.utime(Path(table.location) / "p=1" / "b", (1_700_000_000, 1_700_000_000))
     result = caught(spark, table)
@@ -424,7 +424,7 @@ def test_rows_that_a_deletion_vector_hides_are_missed(spark: SparkSession, table
     assert ("p=1", "rows read", 3, 2) in mismatches_of(result)
 
 
-def test_differences_without_end_are_counted_and_the_first_are_told(
+def test_differences_without_end_are_counted_and_the_first_are_named(
     spark: SparkSession, table: TableInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "MOST_MISMATCHES", 2)

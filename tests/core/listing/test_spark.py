@@ -54,8 +54,8 @@ def hive_table(spark, database, tmp_path):
         spark.sql(
             f"CREATE EXTERNAL TABLE {sql_name} (v int) PARTITIONED BY ({keys}) STORED AS PARQUET LOCATION '{location}'"
         )
-        for spec, place in partitions:
-            spark.sql(f"ALTER TABLE {sql_name} ADD PARTITION ({spec}) LOCATION '{place}'")
+        for spec, partition_location in partitions:
+            spark.sql(f"ALTER TABLE {sql_name} ADD PARTITION ({spec}) LOCATION '{partition_location}'")
         columns = [key.split()[0] for key in keys.split(",")]
         return TableInfo(name, location, database=database, partition_keys=columns, source="spark")
 
@@ -76,7 +76,7 @@ def test_files_have_paths_sizes_times_and_the_common_schema(spark, tmp_path):
 
 
 @pytest.mark.usefixtures("local_lister")
-def test_rules_19_24_null_partitions_and_odd_values_keep_values_and_places(spark, database):
+def test_rules_19_24_null_partitions_and_odd_values_keep_values_and_locations(spark, database):
     spark.sql(f"CREATE TABLE {database}.t (v int) PARTITIONED BY (s string, i int, d date) STORED AS PARQUET")
     values = [
         (ODD, "1", "2024-01-02"),
@@ -108,8 +108,8 @@ def test_rule_43_partitions_outside_the_root_and_in_another_bucket_are_listed_an
 ):
     write_files(tmp_path / "t/p=1/000000_0", tmp_path / "t/p=9/orphan", tmp_path / "a b%20{c}/f")
     s3.put_object(Bucket=bucket, Key="far/sub dir/f", Body=b"data")
-    places = [("p=1", tmp_path / "t/p=1"), ("p=2", tmp_path / "a b%20{c}"), ("p=3", f"s3://{bucket}/far")]
-    table = hive_table("p int", places)
+    locations = [("p=1", tmp_path / "t/p=1"), ("p=2", tmp_path / "a b%20{c}"), ("p=3", f"s3://{bucket}/far")]
+    table = hive_table("p int", locations)
 
     assert listed(spark, table) == {
         f"file://{tmp_path}/t/p=1/000000_0": {"p": "1"},
@@ -139,12 +139,12 @@ def test_rule_20_values_keep_the_text_of_the_metastore(spark, tmp_path, hive_tab
 
 def test_spark_tables_are_listed_by_their_catalog_or_by_their_folders(spark, tmp_path, database):
     for name, managed in (("tracked", "true"), ("untracked", "false")):
-        place = tmp_path / name
-        write_files(place / "P=1/f", place / "P=2/f", tmp_path / f"{name}-away/f")
+        location = tmp_path / name
+        write_files(location / "P=1/f", location / "P=2/f", tmp_path / f"{name}-away/f")
         spark.conf.set("spark.sql.hive.manageFilesourcePartitions", managed)
         # timestamp_ntz is nothing Hive knows: Spark stores such a table as if it were text.
         spark.sql(f"""CREATE TABLE {database}.{name} (v timestamp_ntz, P int) USING parquet PARTITIONED BY (P)
-                      LOCATION '{place}'""")
+                      LOCATION '{location}'""")
     spark.conf.unset("spark.sql.hive.manageFilesourcePartitions")
     spark.sql(f"ALTER TABLE {database}.tracked ADD PARTITION (P=1)")
     spark.sql(f"ALTER TABLE {database}.tracked ADD PARTITION (P=3) LOCATION '{tmp_path}/tracked-away'")
@@ -181,11 +181,13 @@ def test_s3_names_come_back_as_they_are_on_the_storage(spark, bucket, s3):
 
 
 @pytest.mark.usefixtures("local_lister")
-def test_rule_43_a_partition_with_nothing_at_its_place_is_refused_unless_allowed(spark, tmp_path, bucket, hive_table):
+def test_rule_43_a_partition_with_nothing_at_its_location_is_refused_unless_allowed(
+    spark, tmp_path, bucket, hive_table
+):
     write_files(tmp_path / "t/p=1/f")
     (tmp_path / "t/p=2").mkdir()
-    places = [(f"p={n}", tmp_path / f"t/p={n}") for n in (1, 2)]
-    table = hive_table("p int", [*places, ("p=3", tmp_path / "gone"), ("p=4", f"s3://{bucket}/gone")])
+    locations = [(f"p={n}", tmp_path / f"t/p={n}") for n in (1, 2)]
+    table = hive_table("p int", [*locations, ("p=3", tmp_path / "gone"), ("p=4", f"s3://{bucket}/gone")])
     # Spark makes the folder of a partition that it adds.
     (tmp_path / "gone").rmdir()
     missing = {row[0] for row in spark.sql(f"SHOW PARTITIONS {table.database}.t").collect()} - {"p=1", "p=2"}
@@ -251,7 +253,7 @@ def test_rule_51_odd_table_names_are_quoted_and_unknown_tables_are_named(spark, 
 
 @pytest.mark.usefixtures("local_lister")
 @pytest.mark.parametrize("name", ["gone[1]", "gone{a,b}", "gone*", "gone"])
-def test_rule_43_a_missing_place_whose_name_looks_like_a_pattern_is_refused_too(spark, tmp_path, hive_table, name):
+def test_rule_43_a_missing_location_whose_name_looks_like_a_pattern_is_refused_too(spark, tmp_path, hive_table, name):
     write_files(tmp_path / "t" / "p=1" / "f")
     table = hive_table("p int", [("p=1", f"{tmp_path}/t/p=1"), ("p=2", f"{tmp_path}/{name}/x")])
     (tmp_path / name / "x").rmdir()  # Hive made it
@@ -260,7 +262,7 @@ def test_rule_43_a_missing_place_whose_name_looks_like_a_pattern_is_refused_too(
     assert list(listed(spark, table, allow_missing_partitions=True).values()) == [{"p": "1"}]
 
 
-def test_a_place_that_names_no_host_is_on_the_sessions_own(spark):
+def test_a_location_that_names_no_host_is_on_the_sessions_own(spark):
     files = spark.createDataFrame([("hdfs://nn:8020/t/p=1/f", 1, 0, None)], FILES_SCHEMA)
     location = TableLocation(parse_location("hdfs:///t"), None, "the table t")
     assert [row.path for row in assign_locations(files, [location]).collect()] == ["hdfs://nn:8020/t/p=1/f"]

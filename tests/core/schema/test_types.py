@@ -206,7 +206,7 @@ def test_rule_12_names_that_differ_by_case_only_are_refused_at_every_level(text)
         build_delta_schema_from_glue([{"Name": "a", "Type": "int"}], {"A": "int"})
 
 
-def test_one_name_at_two_places_is_no_conflict():
+def test_one_name_in_two_structs_is_no_conflict():
     build_delta_schema_from_glue([{"Name": "a", "Type": "map<struct<a:int>,struct<a:struct<A:int>>>"}])
 
 
