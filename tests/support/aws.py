@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from urllib.request import Request, urlopen
 
 REGION = "us-east-1"
+#: The role that jobs run with.
+ROLE = "arn:aws:iam::123456789012:role/hive-to-delta"
 
 
 @contextmanager
