@@ -20,6 +20,7 @@ from airflow_hive_to_delta.core.schema.translation import (
     build_delta_schema_from_glue,
     build_delta_schema_from_spark,
 )
+from tests.support.databases import new_database
 from tests.support.discoveries import discover_tables
 from tests.support.spark_versions import IS_SPARK_4
 
@@ -28,10 +29,8 @@ PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 
 @pytest.fixture
 def other_database(spark: SparkSession) -> Iterator[str]:
-    name = f"other_{uuid.uuid4().hex[:12]}"
-    spark.sql(f"CREATE DATABASE {name}")
-    yield name
-    spark.sql(f"DROP DATABASE {name} CASCADE")
+    with new_database(spark, "other") as name:
+        yield name
 
 
 class Listener:
