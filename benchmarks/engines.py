@@ -1,8 +1,8 @@
-"""Small tables through the DAG, by several ways to run their jobs, in one run.
+"""Small tables through the DAG, by several engines, in one run.
 
     python -m benchmarks.engines [--tables 50] [--files 10]
 
-Each way converts and verifies the tables of a Glue database of its own, played by moto, with the task group, in an
+Each of them converts and verifies the tables of a Glue database of its own, played by moto, with the task group, in an
 Airflow that runs one task after the other: a JVM for each table and step, batches that share one, and clients of a
 Spark Connect server, whose start is not counted. Prints times and ratios; the last line is one JSON object. Absolute
 times say little about another machine, ratios within one run do.
@@ -30,7 +30,7 @@ from tests.support.connect_server import serve_connect
 REGION = "us-east-1"
 BUCKET = "bench"
 #: By name, the source of the engine and of what says how many tables share a job.
-WAYS = {
+ENGINES = {
     "one JVM per table": ("LocalSpark()", ""),
     "batches of 25 tables": ("LocalSpark()", "batch_size=25"),
     "Spark Connect": ("SparkConnect({url!r})", ""),
@@ -118,7 +118,7 @@ def main() -> None:
         (connect := home / "connect").mkdir()
         try:
             with serve_connect(connect) as connect_server:
-                for number, (way, (engine, per_table)) in enumerate(WAYS.items()):
+                for number, (name, (engine, per_table)) in enumerate(ENGINES.items()):
                     database = f"bench_{number}"
                     make_tables(s3, glue, database, chosen.tables, chosen.files)
                     source = DAG.format(
@@ -128,14 +128,14 @@ def main() -> None:
                         engine=engine.format(url=connect_server.url),
                         per_table=per_table,
                     )
-                    seconds[way] = run(home, database, source)
-                    print(f"{way}: {seconds[way]:.1f} s, {seconds[way] / chosen.tables:.2f} s a table", flush=True)
+                    seconds[name] = run(home, database, source)
+                    print(f"{name}: {seconds[name]:.1f} s, {seconds[name] / chosen.tables:.2f} s a table", flush=True)
         finally:
             server.stop()
     slowest = seconds["one JVM per table"]
-    ratios = {way: round(slowest / each, 2) for way, each in seconds.items()}
-    for way, ratio in ratios.items():
-        print(f"{way}: {ratio:.2f} times as fast as a JVM for each table")
+    ratios = {name: round(slowest / each, 2) for name, each in seconds.items()}
+    for name, ratio in ratios.items():
+        print(f"{name}: {ratio:.2f} times as fast as a JVM for each table")
     print(json.dumps({"tables": chosen.tables, "files": chosen.files, "seconds": seconds, "ratios": ratios}))
 
 

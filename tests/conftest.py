@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
 from airflow_hive_to_delta.core.spark.session import local_session
 from tests.support.aws import REGION
+from tests.support.databases import new_database
 from tests.support.project import PROJECT
 from tests.support.s3_servers import s3proxy
 from tests.support.small_tables import ALL_ON_SPARK, leave_nothing_to_the_driver
@@ -169,7 +170,5 @@ def bucket(s3) -> str:
 @pytest.fixture
 def database(spark: SparkSession) -> Iterator[str]:
     """A database of the test's own in the Hive metastore."""
-    name = f"db_{uuid.uuid4().hex[:12]}"
-    spark.sql(f"CREATE DATABASE {name}")
-    yield name
-    spark.sql(f"DROP DATABASE {name} CASCADE")
+    with new_database(spark) as name:
+        yield name

@@ -259,12 +259,12 @@ def shop(lake: Lake) -> Iterator[Lake]:
             },
         },
     )
-    places = {
+    locations = {
         "2026-01-01": lake.location("orders/day=2026-01-01"),
         "2026-01-02": f"s3://{far}/days/2026-01-02",
     }
-    for day, place in places.items():
-        partition = {"Values": [day], "StorageDescriptor": {**PARQUET, "Location": place}}
+    for day, location in locations.items():
+        partition = {"Values": [day], "StorageDescriptor": {**PARQUET, "Location": location}}
         lake.glue.create_partition(DatabaseName="shop", TableName="orders", PartitionInput=partition)
     yield lake
     lake.glue.delete_database(Name="shop")

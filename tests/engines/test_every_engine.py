@@ -107,7 +107,7 @@ def test_a_lost_answer_to_submit_starts_no_second_job(run_dag, platform, failure
     assert len(platform.jobs) == 1
 
 
-def test_a_lost_result_is_told_and_tried_again(run_dag, platform) -> None:
+def test_a_lost_result_is_reported_and_tried_again(run_dag, platform) -> None:
     platform.answer(None, 0)
     run = run_dag(discover(platform))
     assert (run.state, run.tries) == ("success", {"discover": 2})

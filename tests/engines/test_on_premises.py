@@ -45,6 +45,7 @@ from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.run import run
 from tests.support.airflow_runs import Run, SharedSession
+from tests.support.discoveries import discover_tables
 from tests.support.hadoop_cluster import HadoopCluster, hadoop_cluster, processes_of
 from tests.support.hadoop_session import USER, hadoop_session
 from tests.support.oracle import assert_same, delta_at
@@ -98,10 +99,6 @@ def on_cluster(cluster: HadoopCluster, tmp_path_factory: pytest.TempPathFactory)
         yield call
 
 
-def tables_of(spark: SparkSession, database: str) -> list[TableInfo]:
-    return UCDiscovery([f"spark_catalog.{database}.*"]).discover(spark)
-
-
 def convert_database(spark: SparkSession, database: str, schema: str | None, **options: Any) -> list[ConversionResult]:
     return convert(
         spark,
@@ -133,9 +130,9 @@ def make_orders(spark: SparkSession, database: str) -> None:
     """)
 
 
-def the_way_of_a_table(spark: SparkSession) -> None:
+def migrate_and_roll_back(spark: SparkSession) -> None:
     make_orders(spark, "lake")
-    (table,) = tables_of(spark, "lake")
+    (table,) = discover_tables(spark, "lake")
     original = spark.table("lake.orders")
     rows = original.count()
     (plan,) = plan_migration(spark, UCDiscovery(["spark_catalog.lake.*"]), DatabricksListing(), progress=False)
@@ -163,7 +160,7 @@ def the_way_of_a_table(spark: SparkSession) -> None:
 def test_a_table_is_discovered_converted_verified_synced_and_rolled_back(
     on_cluster: OnCluster, cluster: HadoopCluster
 ) -> None:
-    on_cluster(the_way_of_a_table)
+    on_cluster(migrate_and_roll_back)
     assert "_delta_log" not in cluster.names("/lake/lake/orders")
 
 
@@ -191,9 +188,9 @@ def compare_tables(spark: SparkSession, original: str, delta: str) -> None:
     assert_same(spark, spark.table(original), spark.table(delta))
 
 
-def convert_in_every_way(spark: SparkSession) -> dict[str, tuple[list[str], list[Any]]]:
+def convert_with_every_reader(spark: SparkSession) -> dict[str, tuple[list[str], list[Any]]]:
     """The notes and the statistics of a conversion over WebHDFS, by a scan, and where WebHDFS is closed."""
-    spark.sql("CREATE DATABASE ways LOCATION '/lake/ways'")
+    spark.sql("CREATE DATABASE readers LOCATION '/lake/readers'")
     columns = (
         "id",
         "id * 0.25 AS d",
@@ -201,18 +198,18 @@ def convert_in_every_way(spark: SparkSession) -> dict[str, tuple[list[str], list
         "id % 7 = 0 AS b",
         "DATE'2024-01-01' + int(id) AS day",
     )
-    spark.range(200).selectExpr(*columns).repartition(8).write.parquet("/lake/ways/t")
-    spark.sql("CREATE TABLE ways.t USING parquet LOCATION '/lake/ways/t'")
-    (table,) = tables_of(spark, "ways")
+    spark.range(200).selectExpr(*columns).repartition(8).write.parquet("/lake/readers/t")
+    spark.sql("CREATE TABLE readers.t USING parquet LOCATION '/lake/readers/t'")
+    (table,) = discover_tables(spark, "readers")
     found = {}
     closed = {"dfs__namenode__http-address": "127.0.0.1:9"}
-    for way, stats, settings in (("webhdfs", "footer", {}), ("scan", "scan", {}), ("closed", "footer", closed)):
+    for reader, stats, settings in (("webhdfs", "footer", {}), ("scan", "scan", {}), ("closed", "footer", closed)):
         with session_conf(spark, **settings):
-            (result,) = convert_database(spark, "ways", None, stats=stats)
+            (result,) = convert_database(spark, "readers", None, stats=stats)
         assert (result.error, result.row_count, result.file_count) == (None, 200, 8)
-        entry = spark.read.json("/lake/ways/t/_delta_log/*.json")
+        entry = spark.read.json("/lake/readers/t/_delta_log/*.json")
         adds = entry.where("add IS NOT NULL").select("add.path", "add.stats").collect()
-        found[way] = result.notes, sorted((row.path, json.loads(row.stats)) for row in adds)
+        found[reader] = result.notes, sorted((row.path, json.loads(row.stats)) for row in adds)
         assert rollback_table(spark, table).success
     return found
 
@@ -220,9 +217,9 @@ def convert_in_every_way(spark: SparkSession) -> dict[str, tuple[list[str], list
 def test_footers_over_http_give_what_a_scan_gives_and_a_scan_takes_over_where_http_is_closed(
     on_cluster: OnCluster,
 ) -> None:
-    ways = on_cluster(convert_in_every_way)
-    notes = {way: notes for way, (notes, _) in ways.items()}
-    statistics = {way: statistics for way, (_, statistics) in ways.items()}
+    found = on_cluster(convert_with_every_reader)
+    notes = {reader: notes for reader, (notes, _) in found.items()}
+    statistics = {reader: statistics for reader, (_, statistics) in found.items()}
     assert statistics["webhdfs"] == statistics["scan"] == statistics["closed"]
     assert OVER_HTTP in notes["webhdfs"][0]
     assert notes["scan"] == []
@@ -233,7 +230,7 @@ def test_footers_over_http_give_what_a_scan_gives_and_a_scan_takes_over_where_ht
 def race(spark: SparkSession) -> list[ConversionResult]:
     """Converters that all stand before the commit, and then write it."""
     make_orders(spark, "race")
-    (table,) = tables_of(spark, "race")
+    (table,) = discover_tables(spark, "race")
     about_to_commit = Barrier(RACERS)
     put = HadoopStorage.put_if_absent
 

@@ -512,7 +512,7 @@ def test_a_converted_table_is_an_asset_and_its_job_has_a_link(lake, run_dag) -> 
     assert link.startswith("http://127.0.0.1/jobs/")
 
 
-def test_openlineage_is_told_what_was_read_and_made(lake, run_dag) -> None:
+def test_openlineage_gets_what_was_read_and_made(lake, run_dag) -> None:
     from airflow_hive_to_delta.core.models import TableInfo
     from airflow_hive_to_delta.core.results import ConversionResult
     from airflow_hive_to_delta.operators.tables.lineage import lineage_of

@@ -204,10 +204,10 @@ def test_a_table_of_a_batch_that_fails_touches_no_other(lake, run_dag, spark) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["counts", "full"])
 def test_what_differs_is_named_by_partition_and_number(lake, run_dag, level) -> None:
-    places = [([day], lake.location(f"t/day={day}")) for day in ("1", "2")]
-    for _, place in places:
-        lake.put(f"{place.removeprefix(f's3://{lake.bucket}/')}/000000_0", {"n": [1, 2]})
-    lake.table(COLUMNS, {"day": "int"}, places)
+    locations = [([day], lake.location(f"t/day={day}")) for day in ("1", "2")]
+    for _, location in locations:
+        lake.put(f"{location.removeprefix(f's3://{lake.bucket}/')}/000000_0", {"n": [1, 2]})
+    lake.table(COLUMNS, {"day": "int"}, locations)
     lake.convert()
     verify = f"VerifyTableOperator.partial(task_id='verify', level={level!r}, **job).expand_kwargs(both)"
     same = run_dag(wired(lake, verify))
@@ -301,8 +301,8 @@ def test_a_vacuum_says_what_would_go_and_then_deletes_it(lake, run_dag, spark) -
     far = lake.add_bucket()
     lake.put("t/p=1/000000_0", {"n": [1]})
     lake.put("p=2/000000_0", {"n": [2]}, bucket=far)
-    places = [(["1"], lake.location("t/p=1")), (["2"], f"s3://{far}/p=2")]
-    lake.glue_table(COLUMNS, {"p": "int"}, places)
+    locations = [(["1"], lake.location("t/p=1")), (["2"], f"s3://{far}/p=2")]
+    lake.glue_table(COLUMNS, {"p": "int"}, locations)
     lake.convert()
     spark.sql(f"DELETE FROM delta.`{lake.location()}` WHERE p = 2")
     # While Hive has the partition, its file stays.
@@ -355,15 +355,17 @@ def test_what_is_too_long_to_travel_is_cut_short_and_says_so(airflow_home) -> No
 
 def test_notes_of_a_result_travel_without_credentials(lake, run_dag) -> None:
     """A job can repeat credentials that are in its arguments."""
-    tells = """
+    engine = """
 from airflow_hive_to_delta.job.documents import DONE, put_document
 
-class Tells(SharedSession):
+class LeavesCredentials(SharedSession):
     def do(self, request, results):
         kept = [VacuumResult("d.t", notes=["Kept s3://key:canary@b/t"]).to_dict()]
         put_document(results.child(DONE), {"results": kept}, None)
 """
-    dag = one_task("VacuumExternalFilesOperator", f"table={table(lake)!r}").replace("SharedSession()", "Tells()")
-    run = run_dag(dag.replace("\nwith DAG", f"{tells}\nwith DAG"))
+    dag = one_task("VacuumExternalFilesOperator", f"table={table(lake)!r}").replace(
+        "SharedSession()", "LeavesCredentials()"
+    )
+    run = run_dag(dag.replace("\nwith DAG", f"{engine}\nwith DAG"))
     assert run.xcom("it")["notes"] == ["Kept s3://***@b/t"]
     assert "canary" not in run.all_xcoms()

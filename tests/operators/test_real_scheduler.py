@@ -111,7 +111,7 @@ def test_a_task_group_is_deferred_for_its_jobs_and_a_worker_that_ends_when_it_go
 
     resumed = end_job_of(run, platform, convert, "Convert", spark)
     os.kill(parent_of(process_of(resumed)), signal.SIGTERM)
-    run.wait("the task is told", lambda: "The task is being killed" in run.log(resumed))
+    run.wait("the task gets the signal", lambda: "The task is being killed" in run.log(resumed))
     platform.release_tasks()
 
     resumed = end_job_of(run, platform, verify, "Verify", spark)

@@ -150,7 +150,7 @@ def test_a_killed_task_ends_its_job(run_dag, platform) -> None:
     assert (platform / "job-0.cancelled").exists()
 
 
-def test_a_timeout_ends_the_job_which_is_told_of_until_then(run_dag, platform, monkeypatch) -> None:
+def test_a_timeout_ends_the_job_which_is_reported_until_then(run_dag, platform, monkeypatch) -> None:
     monkeypatch.setattr(watch, "PROGRESS_SECONDS", 0)
     more = "retries=0, execution_timeout=timedelta(seconds=2)"
     run = run_dag(task(platform, more, engine="NeverEnds", classes=NEVER_ENDS))
@@ -201,7 +201,7 @@ def test_what_a_job_that_was_found_again_has_left_of_a_table_is_of_this_try() ->
     assert names_of_jobs(resumed=None) == [["bad", "left"]]
 
 
-def test_a_silent_job_of_several_tables_is_told_of_with_those_that_have_ended(airflow_home, tmp_path) -> None:
+def test_a_silent_job_of_several_tables_is_reported_with_those_that_have_ended(airflow_home, tmp_path) -> None:
     from airflow.sdk import ObjectStoragePath
 
     names = ("a", "b", "c")

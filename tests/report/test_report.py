@@ -319,7 +319,7 @@ def test_the_headline_fits_the_action(action: Any, statuses: list[Any], headline
         (TableOutcome("d.t", "converted"), "^$"),
     ],
 )
-def test_every_table_that_needs_something_is_told_what_to_do(outcome: TableOutcome, advice: str) -> None:
+def test_every_table_that_needs_something_says_what_to_do(outcome: TableOutcome, advice: str) -> None:
     assert re.search(advice, outcome.advice)
 
 

@@ -7,21 +7,34 @@ import os
 import re
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import pytest
 from botocore.model import ListShape, MapShape, OperationModel, ServiceModel, Shape, StringShape, StructureShape
 from botocore.session import get_session
 from botocore.validate import ParamValidator
 
-from tests.support.platforms import Platform
+from airflow_hive_to_delta.engines import JobSpec
+from tests.support.platforms import Platform, PlatformJob
 from tests.support.spark_submit_runs import write_spark_defaults
 
+#: A job that engines on AWS can run.
+SPEC = JobSpec(
+    "Convert sales.orders",
+    "s3://lake/staging/job/_request.json",
+    "s3://lake/staging/job",
+    "dag-1-2-abc",
+    package_uri="s3://lake/staging/packages/core.zip",
+    main_uri="s3://lake/staging/packages/run_job.py",
+    timeout=90,
+)
 #: An operation, and the arguments that it was called with.
 Operation = tuple[OperationModel, dict[str, Any]]
 #: By HTTP status, an error code that the platforms give with it.
@@ -42,6 +55,18 @@ class ApiError(Exception):
         self.code = code
 
 
+@dataclass
+class JobRun:
+    """A run of a job on a platform of AWS."""
+
+    job: PlatformJob
+    #: The arguments of StartJobRun.
+    asked: dict[str, Any]
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    #: What the platform calls its state, where that does not follow from the state of the job.
+    state: str | None = None
+
+
 class AwsPlatform(Platform):
     """A stand-in for a platform of AWS.
 
@@ -49,14 +74,16 @@ class AwsPlatform(Platform):
     :param staging: a staging root that its jobs can read.
     """
 
-    #: The name of the API in botocore, the operations that ask how far a job is, and the one that starts a job.
+    #: The name of the API in botocore.
     service: str
-    status_operations: frozenset[str]
-    submit_operation: str
+    #: How many runs one answer lists.
+    page: int
 
     def __init__(self, folder: Path, *, staging: str) -> None:
         super().__init__(folder)
         self.staging = staging
+        #: The runs of jobs by their ids, the oldest first.
+        self.runs: dict[str, JobRun] = {}
         #: How the next submissions are refused.
         self.refusals: list[ApiError] = []
         #: Every operation that was called, in order.
@@ -69,11 +96,12 @@ class AwsPlatform(Platform):
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name=self.service, daemon=True)
         self._thread.start()
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        self._variable = f"AWS_ENDPOINT_URL_{self.service.upper().replace('-', '_')}"
-        os.environ[self._variable] = self.endpoint
+        #: The variable in which clients find the stand-in.
+        self.endpoint_variable = f"AWS_ENDPOINT_URL_{self.service.upper().replace('-', '_')}"
+        os.environ[self.endpoint_variable] = self.endpoint
 
     def stop_server(self) -> None:
-        os.environ.pop(self._variable, None)
+        os.environ.pop(self.endpoint_variable, None)
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -83,11 +111,11 @@ class AwsPlatform(Platform):
         with self.lock:
             self.called.append(operation.name)
             lost = False
-            if operation.name == self.submit_operation:
+            if operation.name == "StartJobRun":
                 if self.refusals:
                     raise self.refusals.pop(0)
                 lost = self._fail(self.submit_failures)
-            elif operation.name in self.status_operations:
+            elif operation.name == "GetJobRun":
                 lost = self._fail(self.failures)
             _check(arguments, operation.input_shape)
             method = getattr(self, re.sub(r"(?<!^)(?=[A-Z])", "_", operation.name).lower())
@@ -106,6 +134,35 @@ class AwsPlatform(Platform):
             raise ApiError(status, _CODES[status], "as the test says")
         return True
 
+    def start_run(
+        self, asked: dict[str, Any], token: str, arguments: Sequence[str], timeout: float | None
+    ) -> PlatformJob:
+        """Begin the run that StartJobRun asks for.
+
+        :param arguments: of the job's program.
+        :param timeout: in seconds.
+        """
+        job = self.start(token, arguments, timeout)
+        self.runs[job.id] = JobRun(job, asked)
+        if self.runs_jobs:
+            self.run_submitted(job, asked)
+        return job
+
+    @abstractmethod
+    def run_submitted(self, job: PlatformJob, asked: dict[str, Any]) -> None:
+        """Run what StartJobRun asks for by ``spark-submit``."""
+
+    def list_runs(self, token: str | None, *, after: datetime | None = None) -> tuple[list[JobRun], str | None]:
+        """A page of the runs, the newest first, and the token of the next page.
+
+        :param token: that of the page; None for the first one.
+        :param after: when the runs were started at the earliest.
+        """
+        newest = [run for run in reversed(self.runs.values()) if after is None or run.started > after]
+        begin = int(token or 0)
+        end = begin + self.page
+        return newest[begin:end], str(end) if end < len(newest) else None
+
     @abstractmethod
     def find_operation(self, method: str, path: str, headers: Any, body: bytes) -> Operation:
         """The operation that a request is for, and its arguments.
@@ -116,6 +173,19 @@ class AwsPlatform(Platform):
     def forward(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         """Answer a request for another part of the API."""
         raise ApiError(404, "UnknownOperationException", path)
+
+
+P = TypeVar("P", bound=AwsPlatform)
+
+
+@contextmanager
+def open_platform(kind: type[P], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P]:
+    """A stand-in whose jobs run until the test ends them. Engines call it again without a pause."""
+    monkeypatch.setattr("airflow_hive_to_delta.engines.aws._PAUSES", (0.0, 0.0, 0.0))
+    platform = kind(folder, staging="s3://lake/staging")
+    platform.held = None
+    yield platform
+    platform.close()
 
 
 def rest_arguments(operation: OperationModel, path: str, body: bytes) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.listing.base import MadeListing, list_table
 from airflow_hive_to_delta.core.options import OutputMode
 from airflow_hive_to_delta.core.results import SyncResult
+from tests.support.discoveries import KnownTables
 from tests.support.oracle import delta_at
 from tests.support.tables import write_parquet
 
@@ -45,12 +46,14 @@ class Folder:
         return path
 
     def convert(self, **options: Any) -> None:
-        class Known:
-            def discover(_, spark: SparkSession) -> list[TableInfo]:
-                return [self.table]
-
         (result,) = convert(
-            self.spark, Known(), Walk(), None, None, options=ConversionOptions(**options), progress=False
+            self.spark,
+            KnownTables(self.table),
+            Walk(),
+            None,
+            None,
+            options=ConversionOptions(**options),
+            progress=False,
         )
         assert result.status == "converted", result.error
 

@@ -1,7 +1,7 @@
 """A lake as somebody left it: Parquet on S3, a table of Glue over it, and the same table in a Hive metastore.
 
-Glue's table is what gets converted. The one in Spark's embedded metastore, over the same places, is the original that
-the result is compared with.
+Glue's table is what gets converted. The one in Spark's embedded metastore, over the same locations, is the original
+that the result is compared with.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ class Lake:
             },
         }
         self.glue.create_table(DatabaseName=self.database, TableInput=table)
-        for values, place in partitions:
+        for values, partition_location in partitions:
             partition = {
                 "Values": [HIVE_NULL if value is None else value for value in values],
-                "StorageDescriptor": {**PARQUET, "Location": place},
+                "StorageDescriptor": {**PARQUET, "Location": partition_location},
             }
             self.glue.create_partition(DatabaseName=self.database, TableName=name, PartitionInput=partition)
 
@@ -127,9 +127,9 @@ class Lake:
             f"CREATE TABLE {table} ({declared(columns)}) {partitioned} STORED AS PARQUET "
             f"LOCATION {literal(location or self.location(name))}"
         )
-        for values, place in partitions:
+        for values, partition_location in partitions:
             spec = ", ".join(f"`{key}` = {literal(value)}" for key, value in zip(keys or (), values, strict=True))
-            self.spark.sql(f"ALTER TABLE {table} ADD PARTITION ({spec}) LOCATION {literal(place)}")
+            self.spark.sql(f"ALTER TABLE {table} ADD PARTITION ({spec}) LOCATION {literal(partition_location)}")
         return self.spark.table(table)
 
     def table(self, *arguments: Any, location: str | None = None, **comments: Any) -> DataFrame:

@@ -84,5 +84,5 @@ def orders_and_people(lake: Lake) -> dict[str, DataFrame]:
 
 
 def read_text(lake: Lake, address: str) -> str:
-    place = urlsplit(address)
-    return lake.s3.get_object(Bucket=place.netloc, Key=place.path.lstrip("/"))["Body"].read().decode()
+    location = urlsplit(address)
+    return lake.s3.get_object(Bucket=location.netloc, Key=location.path.lstrip("/"))["Body"].read().decode()

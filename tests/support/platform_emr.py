@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 from typing import Any
 
-from tests.support.aws import REGION
-from tests.support.aws_apis import ApiError, AwsPlatform, Operation, rest_arguments
+from tests.support.aws import REGION, ROLE
+from tests.support.aws_apis import ApiError, AwsPlatform, JobRun, Operation, rest_arguments
 from tests.support.platforms import PlatformJob
 from tests.support.spark_submit_runs import platform_environment, spark_submit
 
 APPLICATION = "00fabc1234defg09"
-ROLE = "arn:aws:iam::123456789012:role/hive-to-delta"
 _DRIVER = "spark.emr-serverless.driverEnv."
 _OPERATIONS = ("StartJobRun", "GetJobRun", "ListJobRuns", "CancelJobRun")
 
 
-@dataclass
-class _Run:
-    job: PlatformJob
-    #: The arguments of StartJobRun.
-    asked: dict[str, Any]
-    created: datetime
-
-
 class EmrServerlessPlatform(AwsPlatform):
     service = "emr-serverless"
-    status_operations = frozenset({"GetJobRun"})
-    submit_operation = "StartJobRun"
+    page = 50
     engine = f"EmrServerless({APPLICATION!r}, {ROLE!r}, aws_conn_id=None, poll_seconds=0.01)"
-
-    def __init__(self, folder: Path, *, staging: str) -> None:
-        super().__init__(folder, staging=staging)
-        self.runs: dict[str, _Run] = {}
-        #: How many runs one answer lists.
-        self.page = 50
 
     def new_id(self) -> str:
         return f"00{uuid.uuid4().hex[:14]}"
@@ -60,13 +42,10 @@ class EmrServerlessPlatform(AwsPlatform):
                 return self._started(run.job)
         submit = asked["jobDriver"]["sparkSubmit"]
         minutes = asked["executionTimeoutMinutes"]
-        job = self.start(asked["clientToken"], submit["entryPointArguments"], minutes * 60 if minutes else None)
-        self.runs[job.id] = _Run(job, asked, datetime.now(UTC))
-        if self.runs_jobs:
-            self._run(job, asked)
-        return self._started(job)
+        timeout = minutes * 60 if minutes else None
+        return self._started(self.start_run(asked, asked["clientToken"], submit["entryPointArguments"], timeout))
 
-    def _run(self, job: PlatformJob, asked: dict[str, Any]) -> None:
+    def run_submitted(self, job: PlatformJob, asked: dict[str, Any]) -> None:
         submit = asked["jobDriver"]["sparkSubmit"]
         (defaults,) = asked["configurationOverrides"]["applicationConfiguration"]
         assert defaults["classification"] == "spark-defaults"
@@ -87,16 +66,9 @@ class EmrServerlessPlatform(AwsPlatform):
         return {"jobRun": {**self._summary(run, state), **named, "jobRunId": run.job.id}}
 
     def list_job_runs(self, asked: dict[str, Any]) -> dict[str, Any]:
-        newest = list(self.runs.values())[::-1]
-        after = datetime.fromisoformat(asked["createdAtAfter"])
-        begin = int(asked.get("nextToken", 0))
-        found = [run for run in newest if run.created > after]
-        listed = [
-            {**self._summary(run, "RUNNING"), "id": run.job.id, "name": run.asked["name"]}
-            for run in found[begin : begin + self.page]
-        ]
-        more = begin + self.page < len(found)
-        return {"jobRuns": listed, **({"nextToken": str(begin + self.page)} if more else {})}
+        runs, more = self.list_runs(asked.get("nextToken"), after=datetime.fromisoformat(asked["createdAtAfter"]))
+        listed = [{**self._summary(run, "RUNNING"), "id": run.job.id, "name": run.asked["name"]} for run in runs]
+        return {"jobRuns": listed, **({"nextToken": more} if more else {})}
 
     def cancel_job_run(self, asked: dict[str, Any]) -> dict[str, Any]:
         run = self._find(asked)
@@ -105,7 +77,7 @@ class EmrServerlessPlatform(AwsPlatform):
         self.end(run.job, "cancelled")
         return {"applicationId": APPLICATION, "jobRunId": run.job.id}
 
-    def _find(self, asked: dict[str, Any]) -> _Run:
+    def _find(self, asked: dict[str, Any]) -> JobRun:
         run = self.runs.get(asked["jobRunId"])
         if asked["applicationId"] != APPLICATION or run is None:
             raise ApiError(404, "ResourceNotFoundException", f"Job run {asked['jobRunId']} does not exist")
@@ -114,13 +86,13 @@ class EmrServerlessPlatform(AwsPlatform):
     def _started(self, job: PlatformJob) -> dict[str, Any]:
         return {"applicationId": APPLICATION, "jobRunId": job.id, "arn": _arn(job)}
 
-    def _summary(self, run: _Run, state: str) -> dict[str, Any]:
+    def _summary(self, run: JobRun, state: str) -> dict[str, Any]:
         return {
             "applicationId": APPLICATION,
             "arn": _arn(run.job),
             "createdBy": "arn:aws:sts::123456789012:assumed-role/airflow/worker",
-            "createdAt": run.created,
-            "updatedAt": run.created,
+            "createdAt": run.started,
+            "updatedAt": run.started,
             "executionRole": run.asked["executionRoleArn"],
             "state": state,
             "stateDetails": run.job.error or "-",

@@ -8,46 +8,30 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.support.aws_apis import ApiError, AwsPlatform, Operation
+from tests.support.aws import ROLE
+from tests.support.aws_apis import ApiError, AwsPlatform, JobRun, Operation
 from tests.support.platforms import PlatformJob
 from tests.support.spark_submit_runs import platform_environment, spark_submit
 
 NAME = "hive-to-delta"
-ROLE = "arn:aws:iam::123456789012:role/hive-to-delta"
 _OPERATIONS = {"GetJob", "CreateJob", "UpdateJob", "StartJobRun", "GetJobRun", "GetJobRuns", "BatchStopJobRun"}
 _STATES = {"running": "RUNNING", "succeeded": "SUCCEEDED", "failed": "FAILED", "cancelled": "STOPPED"}
-#: Parameters that Glue itself takes out, or is told by.
+#: Parameters that Glue itself takes out, or reads.
 _OF_GLUE = {"--scriptLocation", "--extra-py-files", "--conf", "--datalake-formats", "--additional-python-modules"}
-
-
-@dataclass
-class _Run:
-    job: PlatformJob
-    #: The arguments of StartJobRun.
-    asked: dict[str, Any]
-    started: datetime
-    #: In place of what the job's own state is called.
-    state: str | None = None
 
 
 class GluePlatform(AwsPlatform):
     service = "glue"
-    status_operations = frozenset({"GetJobRun"})
-    submit_operation = "StartJobRun"
+    page = 200
     engine = f"GlueJob({NAME!r}, {ROLE!r}, aws_conn_id=None, poll_seconds=0.01)"
 
     def __init__(self, folder: Path, *, staging: str) -> None:
         super().__init__(folder, staging=staging)
         #: The job definitions, and how often each was changed.
         self.definitions: dict[str, dict[str, Any]] = {}
-        self.runs: dict[str, _Run] = {}
-        #: How many runs one answer lists.
-        self.page = 200
         self._moto = os.environ["AWS_ENDPOINT_URL"]
 
     def new_id(self) -> str:
@@ -92,13 +76,10 @@ class GluePlatform(AwsPlatform):
         if sum(job.state == "running" for job in self.jobs) >= limit:
             raise ApiError(400, "ConcurrentRunsExceededException", f"Concurrent runs exceeded for {asked['JobName']}")
         given = asked["Arguments"]
-        job = self.start(given["--token"], [given["--request"], "--results", given["--results"]], asked["Timeout"] * 60)
-        self.runs[job.id] = _Run(job, asked, datetime.now(UTC))
-        if self.runs_jobs:
-            self._run(job, asked)
-        return {"JobRunId": job.id}
+        arguments = [given["--request"], "--results", given["--results"]]
+        return {"JobRunId": self.start_run(asked, given["--token"], arguments, asked["Timeout"] * 60).id}
 
-    def _run(self, job: PlatformJob, asked: dict[str, Any]) -> None:
+    def run_submitted(self, job: PlatformJob, asked: dict[str, Any]) -> None:
         given = asked["Arguments"]
         assert given["--datalake-formats"] == "delta"
         own = {
@@ -122,11 +103,8 @@ class GluePlatform(AwsPlatform):
 
     def get_job_runs(self, asked: dict[str, Any]) -> dict[str, Any]:
         self._definition(asked["JobName"])
-        newest = list(self.runs.values())[::-1]
-        begin = int(asked.get("NextToken", 0))
-        listed = [self._describe(run, "RUNNING") for run in newest[begin : begin + self.page]]
-        more = begin + self.page < len(newest)
-        return {"JobRuns": listed, **({"NextToken": str(begin + self.page)} if more else {})}
+        runs, more = self.list_runs(asked.get("NextToken"))
+        return {"JobRuns": [self._describe(run, "RUNNING") for run in runs], **({"NextToken": more} if more else {})}
 
     def batch_stop_job_run(self, asked: dict[str, Any]) -> dict[str, Any]:
         (run_id,) = asked["JobRunIds"]
@@ -142,7 +120,7 @@ class GluePlatform(AwsPlatform):
             raise ApiError(400, "EntityNotFoundException", f"Job {name} not found")
         return self.definitions[name]
 
-    def _describe(self, run: _Run, state: str) -> dict[str, Any]:
+    def _describe(self, run: JobRun, state: str) -> dict[str, Any]:
         return {
             "Id": run.job.id,
             "JobName": run.asked["JobName"],

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -21,12 +21,13 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
+from moto.s3.responses import S3Response
 
 from airflow_hive_to_delta.core.storage import aws
+from tests.support.aws import REGION
 
 #: What S3Proxy's clients sign with; it refuses others.
 KEY = "testing"
-REGION = "us-east-1"
 
 
 @contextmanager
@@ -136,6 +137,17 @@ def served_requests(bucket: str) -> Iterator[list[ServedRequest]]:
     finally:
         log.setLevel(level)
         log.removeHandler(handler)
+
+
+def put_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let moto decide between writers of one key in one step, as S3 does. It looks first, and stores afterwards."""
+    put, one_at_a_time = S3Response.put_object, Lock()
+
+    def put_alone(response: S3Response) -> Any:
+        with one_at_a_time:
+            return put(response)
+
+    monkeypatch.setattr(S3Response, "put_object", put_alone)
 
 
 @contextmanager

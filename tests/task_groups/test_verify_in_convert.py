@@ -77,11 +77,11 @@ def test_one_job_converts_and_verifies_and_the_report_is_the_same(lake, run_dag,
     assert run.state == "success"
     assert set(run.states.values()) == {"success"}
     assert jobs(lake) == ["convert"]
-    told = report_of(run)
-    assert {name: (t["status"], t["verified"]) for name, t in told.items()} == dict.fromkeys(
+    outcomes = report_of(run)
+    assert {name: (t["status"], t["verified"]) for name, t in outcomes.items()} == dict.fromkeys(
         ("orders", "people"), ("converted", {"counts": 0})
     )
-    assert told["orders"]["notes"].count("Verified by counts at version 0: 2 files and 4 rows") == 1
+    assert outcomes["orders"]["notes"].count("Verified by counts at version 0: 2 files and 4 rows") == 1
     label = f"{lake.database}.orders and 1 more"
     verified = run.xcom("tables.verify", label=label)
     assert verified == [result["verification"] for result in run.xcom("tables.convert", label=label)]
@@ -114,12 +114,12 @@ def test_a_difference_fails_its_table_alone_and_is_mended_by_the_advice(
     label = f"{lake.database}.{'good and 1 more' if batch_size else 't'}"
     assert run.tries[f"tables.convert[{label}]"] == 1, "no retry can help"
     assert set(jobs(lake)) == {"convert"}
-    told = report_of(run)
-    assert {name: t["status"] for name, t in told.items()} == {"good": "converted", "t": "failed"}
-    assert (told["t"]["error_kind"], told["t"]["verified"]) == ("StaleFileListError", {})
-    assert (told["t"]["location"], told["t"]["file_count"]) == (lake.location("t"), 1), "the conversion is kept"
-    assert told["t"]["advice"].startswith("If Hive has written since, sync the table by a new run. If not, roll")
-    assert told["good"]["verified"] == {"counts": 0}
+    outcomes = report_of(run)
+    assert {name: t["status"] for name, t in outcomes.items()} == {"good": "converted", "t": "failed"}
+    assert (outcomes["t"]["error_kind"], outcomes["t"]["verified"]) == ("StaleFileListError", {})
+    assert (outcomes["t"]["location"], outcomes["t"]["file_count"]) == (lake.location("t"), 1), "the conversion is kept"
+    assert outcomes["t"]["advice"].startswith("If Hive has written since, sync the table by a new run. If not, roll")
+    assert outcomes["good"]["verified"] == {"counts": 0}
     assert not asset_events(lake.location("t")), "nobody may use it"
 
     table = next(found for found in GlueDiscovery(lake.database).discover() if found.name == "t")
@@ -130,8 +130,12 @@ def test_a_difference_fails_its_table_alone_and_is_mended_by_the_advice(
     again = clear_and_run(run, task_ids=run.red)
 
     assert again.state == "success", again.states
-    told = report_of(again)
-    assert (told["t"]["status"], list(told["t"]["verified"]), told["t"]["error"]) == ("converted", ["counts"], None)
+    outcomes = report_of(again)
+    assert (outcomes["t"]["status"], list(outcomes["t"]["verified"]), outcomes["t"]["error"]) == (
+        "converted",
+        ["counts"],
+        None,
+    )
     if batch_size is None:
         assert set(jobs(lake)) == {"convert"}, "the version that the sync has written is the one that was compared"
     assert sorted(delta_at(spark, lake.location("t")).collect()) == [(2,), (3,), (4,)]

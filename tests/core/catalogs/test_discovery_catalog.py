@@ -20,6 +20,8 @@ from airflow_hive_to_delta.core.schema.translation import (
     build_delta_schema_from_glue,
     build_delta_schema_from_spark,
 )
+from tests.support.databases import new_database
+from tests.support.discoveries import discover_tables
 from tests.support.spark_versions import IS_SPARK_4
 
 PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
@@ -27,10 +29,8 @@ PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 
 @pytest.fixture
 def other_database(spark: SparkSession) -> Iterator[str]:
-    name = f"other_{uuid.uuid4().hex[:12]}"
-    spark.sql(f"CREATE DATABASE {name}")
-    yield name
-    spark.sql(f"DROP DATABASE {name} CASCADE")
+    with new_database(spark, "other") as name:
+        yield name
 
 
 class Listener:
@@ -56,7 +56,7 @@ def test_hive_table_with_its_partitions_types_and_comments(spark, database: str,
         STORED AS PARQUET LOCATION '{root}' TBLPROPERTIES ('team' = 'sales')"""
     )
     spark.sql(f"ALTER TABLE {database}.sales ADD PARTITION (day='2024-01-01', shop=1) LOCATION '{tmp_path}/elsewhere'")
-    (table,) = discover(spark, database)
+    (table,) = discover_tables(spark, database)
     assert table.properties.pop("transient_lastDdlTime")
     assert table == TableInfo(
         name="sales",
@@ -88,7 +88,7 @@ def test_spark_table_keeps_case_and_odd_names(spark, database: str) -> None:
         Texts STRUCT<x: VARCHAR(3), Y: ARRAY<CHAR(2)>>, Region STRING)
         USING parquet PARTITIONED BY (Region)"""
     )
-    (table,) = discover(spark, database)
+    (table,) = discover_tables(spark, database)
     assert table.refusal is None
     assert [column["Name"] for column in table.columns or []] == ["OrderId", "a b", "c`d", "Nested", "Texts"]
     assert [column["Type"] for column in table.columns or []][3:] == [
@@ -105,7 +105,7 @@ def test_details_are_not_spoofed_by_columns_of_their_names(spark, database: str)
         f"""CREATE TABLE {database}.t (`# Detailed Table Information` STRING, `Location` STRING, `Provider` STRING,
         `Type` STRING) USING parquet"""
     )
-    (table,) = discover(spark, database)
+    (table,) = discover_tables(spark, database)
     assert (table.format, table.table_type, table.refusal) == ("parquet", "MANAGED", None)
     assert table.location.endswith(f"{database}.db/t")
 
@@ -133,7 +133,7 @@ def test_rule_45_what_is_not_convertible_comes_back_with_its_reason(spark, datab
     ):
         kind, definition = statement.split(" ", 1)
         spark.sql(f"CREATE {kind} {database}.{definition}")
-    found = discover(spark, database)
+    found = discover_tables(spark, database)
     assert [table.format for table in found] == [table.name[2:] for table in found]
     reasons = {table.name[0]: table.refusal for table in found}
     assert [name for name, reason in reasons.items() if reason is None] == ["a", "b", "k"]
@@ -151,17 +151,17 @@ def test_rule_45_what_is_not_convertible_comes_back_with_its_reason(spark, datab
 def test_rule_45_iceberg_tables_of_another_engine_are_refused(spark, database: str) -> None:
     iceberg = "TBLPROPERTIES ('metadata_location' = 's3://lake/t/metadata/1.json')"
     spark.sql(f"CREATE TABLE {database}.t (i INT) STORED AS PARQUET {iceberg}")
-    (table,) = discover(spark, database)
+    (table,) = discover_tables(spark, database)
     assert table.format == "iceberg"
     assert "is an Iceberg table" in (table.refusal or "")
 
 
 @pytest.mark.parametrize("stored", ["STORED AS PARQUET", "USING parquet"])
-def test_rule_45_bucketed_tables_are_refused_unless_told(spark, database: str, stored: str) -> None:
+def test_rule_45_bucketed_tables_are_refused_unless_allowed(spark, database: str, stored: str) -> None:
     columns, buckets = "(Id INT, day STRING)", "CLUSTERED BY (Id) INTO 4 BUCKETS"
     parts = [stored, buckets] if stored.startswith("USING") else [buckets, stored]
     spark.sql(f"CREATE TABLE {database}.t {columns} {' '.join(parts)}")
-    (table,) = discover(spark, database)
+    (table,) = discover_tables(spark, database)
     assert [name.lower() for name in table.bucket_columns] == ["id"]
     assert "bucketed" in (table.why_refused(ConversionOptions()) or "")
     assert table.why_refused(ConversionOptions(allow_bucketed=True)) is None
@@ -176,9 +176,9 @@ def test_broken_tables_come_back_with_the_reason_and_stop_nobody(spark, database
     spark.sql(f"CREATE TABLE {database}.e (i INT) USING parquet")
     spark.sql(f"INSERT INTO {database}.e VALUES (1)")
     spark.sql(f"ALTER TABLE {database}.e ADD COLUMN j INT DEFAULT 7")
-    location = next(table.location for table in discover(spark, database) if table.name == "a")
+    location = next(table.location for table in discover_tables(spark, database) if table.name == "a")
     shutil.rmtree(Path(location.removeprefix("file:")) / "_delta_log")
-    a, b, c, d, e = discover(spark, database)
+    a, b, c, d, e = discover_tables(spark, database)
     assert re.match(rf"spark_catalog\.{database}\.a cannot be described: .*not a Delta table", a.refusal or "")
     assert (b.refusal, c.refusal) == (None, None)
     assert re.match(rf"spark_catalog\.{database}\.d cannot be described: ", d.refusal or "")
@@ -213,7 +213,7 @@ def test_temporary_views_are_passed_over(spark, database: str) -> None:
     spark.sql(f"CREATE TABLE {database}.t (i INT) STORED AS PARQUET")
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW passing AS SELECT 1")
     try:
-        assert [table.name for table in discover(spark, database)] == ["t"]
+        assert [table.name for table in discover_tables(spark, database)] == ["t"]
     finally:
         spark.catalog.dropTempView("passing")
 
@@ -236,7 +236,7 @@ def test_what_no_pattern_can_match_is_not_touched(spark, database: str, other_da
     ]
 
 
-def test_denied_places_are_not_walked(spark, database: str, other_database: str) -> None:
+def test_denied_schemas_are_not_walked(spark, database: str, other_database: str) -> None:
     listener: Any = Listener(spark)
     allow = [f"spark_catalog.{database}.*", f"spark_catalog.{other_database}.*"]
     assert UCDiscovery(allow, deny=[f"*.{database.upper()}.*"]).discover(listener) == []
@@ -279,7 +279,3 @@ def test_patterns_that_match_nothing_find_nothing(spark, pattern: str) -> None:
 def test_allow_must_be_a_list_of_patterns(allow: Any) -> None:
     with pytest.raises(ValueError, match="expected a list of patterns"):
         UCDiscovery(allow)
-
-
-def discover(spark: SparkSession, database: str) -> list[TableInfo]:
-    return UCDiscovery([f"spark_catalog.{database}.*"]).discover(spark)

@@ -239,7 +239,7 @@ def test_rule_52_locations_are_not_trusted(glue, database: str, location: str) -
     refused(table, rf"The location of {database}\.t")
 
 
-def test_rule_45_bucketed_tables_are_refused_unless_told(glue, database: str) -> None:
+def test_rule_45_bucketed_tables_are_refused_unless_allowed(glue, database: str) -> None:
     storage = {**PARQUET, "Location": "s3://lake/t", "BucketColumns": ["id"], "NumberOfBuckets": 4}
     table = discovered(glue, database, StorageDescriptor=storage)
     assert table.bucket_columns == ["id"]

@@ -85,9 +85,9 @@ def test_a_table_inside_one_that_is_partitioned(inner: str, partitions: list[str
 def test_a_table_inside_an_unpartitioned_one_is_refused_by_the_catalog(kind: str, lake: Lake) -> None:
     lake.put("t/f", {"id": [1]})
     lake.put("t/inner/f", {"id": [2]})
-    for name, place in (("t", "t"), ("u", "t/inner")):
+    for name, folder in (("t", "t"), ("u", "t/inner")):
         (lake.glue_table if kind == "glue" else lake.hive_table)(
-            {"id": "bigint"}, name=name, location=lake.location(place)
+            {"id": "bigint"}, name=name, location=lake.location(folder)
         )
     discovery: Any = GlueDiscovery(lake.database, "t")
     if kind == "spark":
@@ -144,8 +144,8 @@ def test_a_delta_table_in_a_partition_is_refused_and_one_beside_them_is_not(lake
     lake.put("p/f", {"id": [2]}, other)
     lake.put("t/orphan/f", {"id": [3]})
     lake.put(f"t/orphan/_delta_log/{0:020d}.json", b"{}")
-    places = [(["1"], f"{lake.location()}/p=1"), (["2"], f"s3://{other}/p")]
-    lake.glue_table({"id": "bigint"}, {"p": "int"}, places)
+    locations = [(["1"], f"{lake.location()}/p=1"), (["2"], f"s3://{other}/p")]
+    lake.glue_table({"id": "bigint"}, {"p": "int"}, locations)
     for bucket, folder in ((lake.bucket, "t/p=1"), (other, "p")):
         lake.put(f"{folder}/_delta_log/{0:020d}.json", b"{}", bucket)
         refused = lake.convert()

@@ -1,4 +1,4 @@
-"""Registration: names and places with every character, nothing of anybody else's touched, safe to call again."""
+"""Registration: names and locations with every character, nothing of anybody else's touched, safe to call again."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_table_is_registered_once(spark: SparkSession, tmp_path: Path) -> None
         spark.sql(f"DROP SCHEMA {sql_identifier(target.schema)} CASCADE")
 
 
-def test_rule_51_a_place_with_every_character_is_registered_and_found_again(
+def test_rule_51_a_location_with_every_character_is_registered_and_found_again(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     root = make_table(f"{tmp_path}/a b%20c'd\"e\\f+${{spark.app.name}}é=1")
@@ -140,7 +140,7 @@ def test_rule_51_a_place_with_every_character_is_registered_and_found_again(
         check_target(spark, target, decoded, OPTIONS)
 
 
-def test_a_place_on_s3_is_the_same_in_every_spelling(spark: SparkSession, database: str, bucket: str) -> None:
+def test_a_location_on_s3_is_the_same_in_every_spelling(spark: SparkSession, database: str, bucket: str) -> None:
     root = make_table(f"s3://{bucket}/t")
     target = Target(None, database, "t")
     assert registered(spark, target, root)

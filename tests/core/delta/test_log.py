@@ -8,7 +8,7 @@ import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier, Lock
+from threading import Barrier
 from typing import Any, BinaryIO
 
 import boto3
@@ -19,7 +19,6 @@ from botocore.config import Config
 from botocore.exceptions import ConnectionClosedError
 from botocore.httpsession import URLLib3Session
 from deltalake import DeltaTable
-from moto.s3.responses import S3Response
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta.core.delta.actions import (
@@ -54,6 +53,8 @@ from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
+from tests.support.files import tree
+from tests.support.s3_servers import put_in_one_step
 from tests.support.spark_versions import needs_spark_4
 
 
@@ -66,10 +67,6 @@ def data_file(path: Path, **columns: Any) -> ParquetFileInfo:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), path)
     return ParquetFileInfo(str(path), path.stat().st_size, modification_time=1_700_000_000_000)
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
 def entry_of(txn_id: str, files: int = 0) -> io.BytesIO:
@@ -309,13 +306,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Location
 
 def test_one_of_many_converters_commits(table: tuple[Any, Location], monkeypatch: pytest.MonkeyPatch) -> None:
     storage, root = table
-    put, one_at_a_time = S3Response.put_object, Lock()
-
-    def put_in_one_step(response: S3Response) -> Any:
-        with one_at_a_time:  # S3 decides in one step; moto looks first and stores afterwards
-            return put(response)
-
-    monkeypatch.setattr(S3Response, "put_object", put_in_one_step)
+    put_in_one_step(monkeypatch)
     barrier = Barrier(6)
 
     def convert(number: int) -> bool:

@@ -183,7 +183,7 @@ def test_transactions_are_the_latest_of_each_application(spark: SparkSession, tm
 
 
 @pytest.mark.slow
-def test_deletion_vectors_make_another_file_of_the_same_place(spark: SparkSession, tmp_path: Path) -> None:
+def test_deletion_vectors_make_another_file_of_the_same_path(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     data = spark.range(10).coalesce(1).write.format("delta")
     data.option("delta.enableDeletionVectors", "true").save(str(root))

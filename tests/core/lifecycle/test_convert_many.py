@@ -37,6 +37,7 @@ from airflow_hive_to_delta.core.listing.inventory import check_files_df
 from airflow_hive_to_delta.core.models import ALREADY_DELTA
 from airflow_hive_to_delta.core.parquet.describe import SCHEMA_BATCH_SIZE, STATS_BATCH_SIZE, describe_files
 from airflow_hive_to_delta.core.storage.uri import parse_location
+from tests.support.discoveries import KnownTables
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
 from tests.support.small_tables import described_on_executors
@@ -45,16 +46,6 @@ from tests.support.tables import files_of, snapshot, write_parquet
 pytestmark = pytest.mark.slow
 
 ODD = "a/b c%d=e"
-
-
-@dataclass
-class FoundTables:
-    """A discovery that a user has written."""
-
-    tables: list[TableInfo]
-
-    def discover(self, spark: SparkSession) -> list[TableInfo]:
-        return self.tables
 
 
 class FolderListing:
@@ -287,7 +278,7 @@ def test_a_discovery_and_a_listing_of_ones_own(spark: SparkSession, tmp_path: Pa
     tables = [
         TableInfo(name, str(tmp_path / name), partition_keys=["p"], partition_types={"p": "int"}) for name in names
     ]
-    results = convert(spark, FoundTables(tables), FolderListing(), None, None, max_workers=max_workers, progress=False)
+    results = convert(spark, KnownTables(*tables), FolderListing(), None, None, max_workers=max_workers, progress=False)
     assert [(result.source_table, result.status, result.row_count) for result in results] == [
         (name, "converted", 1) for name in names
     ]
@@ -306,7 +297,7 @@ def test_a_listing_of_ones_own_may_know_the_partition_values(spark: SparkSession
             ]
 
     table = TableInfo("t", str(tmp_path / "t"), partition_keys=["p"])
-    (result,) = convert(spark, FoundTables([table]), KnownFiles(), None, None, progress=False)
+    (result,) = convert(spark, KnownTables(table), KnownFiles(), None, None, progress=False)
     assert (result.error, result.file_count) == (None, 2)
     expected = spark.createDataFrame([(1, ODD), (2, None)], "id long, p string")
     assert_same(spark, expected, delta_at(spark, tmp_path / "t"))
@@ -324,27 +315,27 @@ def test_an_error_that_is_not_ours_fails_its_table_and_may_be_tried_again(spark:
             return super().list_files(spark, table)
 
     tables = [TableInfo(name, str(tmp_path / name)) for name in ("bad", "good")]
-    bad, good = convert(spark, FoundTables(tables), Failing(), None, None, progress=False)
+    bad, good = convert(spark, KnownTables(*tables), Failing(), None, None, progress=False)
     assert (bad.success, bad.status, bad.retryable) == (False, "failed", True)
     assert bad.error == "the listing service\nis down"
     assert good.status == "converted"
     assert snapshot(tmp_path / "bad") == before
 
 
-def test_two_tables_over_one_folder_the_second_is_told_whose_the_log_is(
+def test_two_tables_over_one_folder_the_error_of_the_second_names_the_owner_of_the_log(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     write_parquet(tmp_path / "t" / "f", {"id": [1]})
     tables = [TableInfo(name, str(tmp_path / "t"), database="db", source="spark") for name in ("first", "second")]
     first, second = convert(
-        spark, FoundTables(tables), FolderListing(), "spark_catalog", database, max_workers=1, progress=False
+        spark, KnownTables(*tables), FolderListing(), "spark_catalog", database, max_workers=1, progress=False
     )
     assert (first.status, second.status, second.success) == ("converted", "already_delta", True)
     assert (first.target_table, second.target_table) == (f"spark_catalog.{database}.first", "")
     assert any("made as db.first" in note for note in second.notes)
 
 
-def test_rule_45_a_bucketed_table_is_refused_unless_told(spark: SparkSession, database: str, tmp_path: Path) -> None:
+def test_rule_45_a_bucketed_table_is_refused_unless_allowed(spark: SparkSession, database: str, tmp_path: Path) -> None:
     spark.sql(
         f"CREATE TABLE {database}.t USING parquet CLUSTERED BY (id) INTO 2 BUCKETS LOCATION '{tmp_path}/t' "
         "AS SELECT 1 AS id FROM RANGE(2)"
@@ -374,7 +365,7 @@ def test_rule_43_partitions_that_the_metastore_does_not_know_yet_are_not_in_the_
 
 
 def test_no_tables_are_no_results(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    assert convert(spark, FoundTables([]), FolderListing(), None, None) == []
+    assert convert(spark, KnownTables(), FolderListing(), None, None) == []
     assert capsys.readouterr().err == ""
 
 
@@ -393,7 +384,7 @@ def test_tables_of_two_schemas_with_one_name_do_not_collide(spark: SparkSession,
         TableInfo("u", str(tmp_path / "u"), catalog="one", database="s"),
         TableInfo("u", str(tmp_path / "v"), catalog="one", database="r", target_table_name="mine"),
     ]
-    results = convert(spark, FoundTables(tables), FolderListing(), "spark_catalog", database, progress=False)
+    results = convert(spark, KnownTables(*tables), FolderListing(), "spark_catalog", database, progress=False)
     assert [result.error for result in results] == [None] * 5
     names = [result.target_table.removeprefix(f"spark_catalog.{database}.") for result in results]
     assert names == ["one_s_t", "two_s_T", "r_t", "u", "mine"]
@@ -411,7 +402,7 @@ def test_two_tables_with_one_target_are_both_refused_before_anything_is_written(
         TableInfo("a", str(tmp_path / "a"), target_table_name="same"),
         TableInfo("b", str(tmp_path / "b"), target_table_name="SAME"),
     ]
-    results = convert(spark, FoundTables(tables), FolderListing(), "spark_catalog", database, progress=False)
+    results = convert(spark, KnownTables(*tables), FolderListing(), "spark_catalog", database, progress=False)
     assert [(result.success, result.retryable) for result in results] == [(False, False)] * 2
     assert all("a and b" in (result.error or "") for result in results)
     assert snapshot(tmp_path) == before
@@ -479,14 +470,14 @@ def test_a_listing_of_ones_own_cannot_add_what_writers_stage(spark: SparkSession
             return [ParquetFileInfo(str(path), path.stat().st_size, {"p": "1"}) for path in (data, staged)]
 
     table = TableInfo("t", str(root), partition_keys=["p"])
-    (result,) = convert(spark, FoundTables([table]), WithValues(), None, None, progress=False)
+    (result,) = convert(spark, KnownTables(table), WithValues(), None, None, progress=False)
     assert (result.file_count, result.row_count) == (1, 2)
 
 
 def test_rule_52_a_secret_in_a_location_is_in_no_result(spark: SparkSession) -> None:
-    places = ["s3://AKIA:SECRET@bucket/x", "s3n://AKIA:SEC/RET@bucket/x", "https://user:SECRET@host/x"]
-    tables = [TableInfo(f"t{number}", place) for number, place in enumerate(places)]
-    results = convert(spark, FoundTables(tables), FolderListing(), None, None, progress=False)
+    locations = ["s3://AKIA:SECRET@bucket/x", "s3n://AKIA:SEC/RET@bucket/x", "https://user:SECRET@host/x"]
+    tables = [TableInfo(f"t{number}", location) for number, location in enumerate(locations)]
+    results = convert(spark, KnownTables(*tables), FolderListing(), None, None, progress=False)
     for result in results:
         assert not result.success
         assert not re.search("AKIA|SEC", json.dumps(result.to_dict()))

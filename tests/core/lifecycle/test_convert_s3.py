@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from threading import Barrier, Lock
+from threading import Barrier
 from typing import Any
 
 import boto3
@@ -16,7 +16,6 @@ import deltalake
 import pyarrow as pa
 import pytest
 from botocore.awsrequest import AWSResponse
-from moto.s3.responses import S3Response
 
 from airflow_hive_to_delta import DatabricksListing, Listing, S3Listing, create_summary
 from airflow_hive_to_delta.core.models import ALREADY_DELTA
@@ -24,7 +23,7 @@ from airflow_hive_to_delta.core.storage import aws
 from tests.support.aws import REGION
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
-from tests.support.s3_servers import answer_with, without_header
+from tests.support.s3_servers import answer_with, put_in_one_step, without_header
 from tests.support.spark_versions import needs_spark_4
 
 pytestmark = pytest.mark.slow
@@ -333,8 +332,8 @@ def on_send(lake: Lake) -> Iterator[Callable[[str, Any], None]]:
 
 def two_partitions(lake: Lake, *locations: str) -> None:
     lake.put("t/p=1/f", {"id": [1]})
-    places = locations or (f"{lake.location()}/p=1", f"{lake.location()}/p=2")
-    lake.glue_table({"id": "bigint"}, {"p": "int"}, list(zip((["1"], ["2"]), places, strict=True)))
+    locations = locations or (f"{lake.location()}/p=1", f"{lake.location()}/p=2")
+    lake.glue_table({"id": "bigint"}, {"p": "int"}, list(zip((["1"], ["2"]), locations, strict=True)))
 
 
 def a_missing_partition(lake: Lake) -> None:
@@ -464,13 +463,7 @@ def test_rule_2_of_many_converters_on_s3_one_commits_and_the_others_report_the_s
     lake: Lake, on_send: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     converters = 4
-    put, one_at_a_time = S3Response.put_object, Lock()
-
-    def put_in_one_step(response: S3Response) -> Any:
-        with one_at_a_time:  # S3 decides in one step; moto looks first and stores afterwards
-            return put(response)
-
-    monkeypatch.setattr(S3Response, "put_object", put_in_one_step)
+    put_in_one_step(monkeypatch)
     lake.put("t/f", {"id": [1, 2]})
     original = lake.table({"id": "bigint"})
     all_about_to_commit = Barrier(converters)

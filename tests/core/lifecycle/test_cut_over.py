@@ -47,11 +47,11 @@ def table(lake: Lake) -> TableInfo:
     lake.put("f", {"id": [3]}, other)
     storage = {**PARQUET, "Location": lake.location(), "Columns": [{"Name": "id", "Type": "bigint", "Comment": "one"}]}
     lake.glue.create_table(DatabaseName=lake.database, TableInput={**DEFINITION, "StorageDescriptor": storage})
-    for value, place in (("1", f"{lake.location()}/p=1"), ("2", f"s3://{other}/")):
+    for value, location in (("1", f"{lake.location()}/p=1"), ("2", f"s3://{other}/")):
         lake.glue.create_partition(
             DatabaseName=lake.database,
             TableName="t",
-            PartitionInput={"Values": [value], "StorageDescriptor": {**PARQUET, "Location": place}},
+            PartitionInput={"Values": [value], "StorageDescriptor": {**PARQUET, "Location": location}},
         )
     assert lake.convert().success
     return discovered(lake)
@@ -84,7 +84,7 @@ def partitions(lake: Lake) -> list[Any]:
 @pytest.mark.slow
 def test_one_name_is_delta_and_then_the_old_table_again(lake: Lake, table: TableInfo) -> None:
     """It is cut over and rolled back twice, with a conversion in between."""
-    old, places = definition(lake), partitions(lake)
+    old, old_partitions = definition(lake), partitions(lake)
     for _ in range(2):
         result = cut_over_table(lake.spark, table)
         assert (result.status, result.version, result.source_table) == ("cut_over", 0, table.qualified_name)
@@ -102,12 +102,12 @@ def test_one_name_is_delta_and_then_the_old_table_again(lake: Lake, table: Table
         }
         assert new["StorageDescriptor"]["Location"] == lake.location()
         assert new["StorageDescriptor"]["Columns"] == [{"Name": "id", "Type": "bigint", "Comment": "one"}]
-        assert partitions(lake) == places
+        assert partitions(lake) == old_partitions
         assert discovered(lake).format == "delta"
         assert cut_over_table(lake.spark, discovered(lake)).status == "already_cut_over"
         undone = rollback_table(lake.spark, discovered(lake))
         assert (undone.restored, undone.dropped, undone.notes) == ([table.qualified_name], [], [])
-        assert (definition(lake), partitions(lake)) == (old, places)
+        assert (definition(lake), partitions(lake)) == (old, old_partitions)
         assert lake.convert().status == "converted"
 
 
@@ -133,7 +133,7 @@ def test_a_cut_over_name_that_was_registered_too_is_restored_and_not_dropped(lak
 @pytest.mark.slow
 def test_ended_at_every_step(lake: Lake, table: TableInfo) -> None:
     """The process ends before and after each request of the cut-over, and of the rollback after it."""
-    old, places = definition(lake), partitions(lake)
+    old, old_partitions = definition(lake), partitions(lake)
     kept = "t/_delta_log/_hive_to_delta/definition-0.json"
 
     def hive_again() -> TableInfo:
@@ -165,7 +165,7 @@ def test_ended_at_every_step(lake: Lake, table: TableInfo) -> None:
         return table
 
     def is_hive(_: TableInfo) -> None:
-        assert (definition(lake), partitions(lake)) == (old, places)
+        assert (definition(lake), partitions(lake)) == (old, old_partitions)
 
     steps = at_every_step(cut_over_again, lambda table: rollback_table(lake.spark, table), is_hive)
     assert "Glue's update_table" in steps
@@ -241,7 +241,9 @@ def test_a_definition_that_changes_between_keeping_and_replacing_is_not_replaced
     assert cut_over_table(lake.spark, table).status == "cut_over"
 
 
-def test_glue_is_told_which_version_is_replaced(lake: Lake, table: TableInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_that_is_replaced_is_passed_to_glue(
+    lake: Lake, table: TableInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version = lake.glue.get_table(DatabaseName=lake.database, Name="t")["Table"]["VersionId"]
     asked: list[dict[str, Any]] = []
     client = aws.glue_client(table.region)
@@ -279,7 +281,7 @@ def test_only_converted_tables(lake: Lake) -> None:
     assert definition(lake) == before
 
 
-def test_only_the_parquet_table_at_this_place(lake: Lake, table: TableInfo) -> None:
+def test_only_the_parquet_table_at_this_location(lake: Lake, table: TableInfo) -> None:
     old = definition(lake)
     elsewhere = {**old["StorageDescriptor"], "Location": f"{lake.location()}2"}
     orc = {**old["StorageDescriptor"], "InputFormat": "org.apache.hadoop.hive.ql.io.orc.OrcInputFormat",
@@ -295,7 +297,7 @@ def test_only_the_parquet_table_at_this_place(lake: Lake, table: TableInfo) -> N
         cut_over_table(lake.spark, table)
 
 
-def test_a_log_made_from_another_table_at_the_same_place(lake: Lake, table: TableInfo) -> None:
+def test_a_log_made_from_another_table_at_the_same_location(lake: Lake, table: TableInfo) -> None:
     lake.glue.create_table(DatabaseName=lake.database, TableInput={**definition(lake), "Name": "u"})
     _, other = GlueDiscovery(lake.database).discover()
     with pytest.raises(PermanentError, match=rf"was made from {lake.database}.t, not from {lake.database}.u"):

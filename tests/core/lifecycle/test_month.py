@@ -94,26 +94,26 @@ class Month:
         day = chance.day
         if day not in self.partitions:
             bucket = self.far if chance.far else self.lake.bucket
-            place = self.dropped.pop(day, f"s3://{bucket}/{self.name}/day={day}")
-            self._add_partition(day, place)
+            location = self.dropped.pop(day, f"s3://{bucket}/{self.name}/day={day}")
+            self._add_partition(day, location)
         for _ in range(chance.few):
             self._write(f"{self.partitions[day]}/{self.ids:06d}_0", chance.few)
 
     def hive_overwrites(self, chance: Chance) -> None:
         """INSERT OVERWRITE: all files in the folder are deleted, Delta's too, and the first name is used again."""
         day = chance.day
-        place = self.partitions.get(day)
-        if place is None:
+        location = self.partitions.get(day)
+        if location is None:
             return
-        mine = sorted(file for file in self.hive if file.startswith(f"{place}/"))
-        deltas = [file for file in self._live_files() if file.startswith(f"{place}/") and file not in self.hive]
+        mine = sorted(file for file in self.hive if file.startswith(f"{location}/"))
+        deltas = [file for file in self._live_files() if file.startswith(f"{location}/") and file not in self.hive]
         lost = Counter((day, number) for file in deltas for number in self._read(file))
         # Never as many rows as before: a storage may tell times to the second only, so the size has to differ.
         before = max((len(self.hive[file]) for file in mine), default=0)
-        for file in self._objects(place):
+        for file in self._objects(location):
             self._delete(file)
             self.hive.pop(file, None)
-        self._write(mine[0] if mine else f"{place}/{self.ids:06d}_0", chance.few + before)
+        self._write(mine[0] if mine else f"{location}/{self.ids:06d}_0", chance.few + before)
         if deltas:
             assert self.delta is not None
             self.delta -= lost
@@ -265,8 +265,8 @@ class Month:
         result = rollback_table(self.lake.spark, self.root, lose_versions=foreign)
         assert result.status == "rolled_back"
         self.delta, self.synced, self.taken, self.settled, self.broken = None, {}, {}, set(), False
-        for place in self.partitions.values():
-            assert set(self._objects(place)) == {file for file in self.hive if file.startswith(f"{place}/")}
+        for location in self.partitions.values():
+            assert set(self._objects(location)) == {file for file in self.hive if file.startswith(f"{location}/")}
 
     def both_sides_read_what_they_must(self) -> None:
         for file, rows in self.hive.items():
@@ -309,8 +309,8 @@ class Month:
 
     def _hive_files(self) -> dict[str, list[int]]:
         """The files that Hive wrote and reads: those in its partitions."""
-        places = tuple(f"{place}/" for place in self.partitions.values())
-        return {file: rows for file, rows in self.hive.items() if file.startswith(places)} if places else {}
+        locations = tuple(f"{location}/" for location in self.partitions.values())
+        return {file: rows for file, rows in self.hive.items() if file.startswith(locations)} if locations else {}
 
     def _hive_rows(self) -> Rows:
         rows: Rows = Counter()
@@ -318,12 +318,12 @@ class Month:
             rows += _rows(file, numbers)
         return rows
 
-    def _add_partition(self, day: str, place: str) -> None:
-        self.partitions[day] = place
+    def _add_partition(self, day: str, location: str) -> None:
+        self.partitions[day] = location
         self.lake.glue.create_partition(
             DatabaseName=self.lake.database,
             TableName=self.name,
-            PartitionInput={"Values": [day], "StorageDescriptor": {**PARQUET, "Location": place}},
+            PartitionInput={"Values": [day], "StorageDescriptor": {**PARQUET, "Location": location}},
         )
 
     def _write(self, file: str, rows: int) -> None:
@@ -348,8 +348,8 @@ class Month:
         bucket, _, key = file.removeprefix("s3://").partition("/")
         self.lake.s3.delete_object(Bucket=bucket, Key=key)
 
-    def _objects(self, place: str) -> list[str]:
-        bucket, _, key = place.removeprefix("s3://").partition("/")
+    def _objects(self, location: str) -> list[str]:
+        bucket, _, key = location.removeprefix("s3://").partition("/")
         found = self.lake.s3.list_objects_v2(Bucket=bucket, Prefix=f"{key}/").get("Contents", [])
         return [f"s3://{bucket}/{file['Key']}" for file in found]
 

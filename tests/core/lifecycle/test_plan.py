@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -34,21 +33,12 @@ from airflow_hive_to_delta.core.parquet.describe import describe_files
 from airflow_hive_to_delta.core.results import TablePlan
 from airflow_hive_to_delta.core.storage import aws
 from tests.support.aws import REGION
+from tests.support.discoveries import KnownTables
 from tests.support.lake import Lake
 from tests.support.s3_servers import answer_with
 from tests.support.tables import convert_folder, snapshot, write_parquet
 
 READS = {"ListObjectsV2", "GetObject", "HeadObject", "HeadBucket", "GetTables", "GetPartitions"}
-
-
-@dataclass
-class Known:
-    """A discovery of tables that are known already."""
-
-    tables: Sequence[TableInfo]
-
-    def discover(self, spark: SparkSession) -> list[TableInfo]:
-        return list(self.tables)
 
 
 def table_at(root: Path, columns: dict[str, str] | None = None, **more: Any) -> TableInfo:
@@ -59,7 +49,7 @@ def table_at(root: Path, columns: dict[str, str] | None = None, **more: Any) -> 
 def plan_of(spark: SparkSession, *tables: TableInfo, listing: Listing | None = None, **options: Any) -> list[TablePlan]:
     return plan_migration(
         spark,
-        Known(tables),
+        KnownTables(*tables),
         listing or DatabricksListing(),
         options=ConversionOptions(**options),
         progress=False,
@@ -93,13 +83,13 @@ def answering(status: int, code: str, where: str) -> Callable[..., AWSResponse |
     return answer
 
 
-def two_places(lake: Lake, name: str = "t") -> str:
+def two_buckets(lake: Lake, name: str = "t") -> str:
     """A table with two partitions under its root and one in another bucket."""
     other = lake.add_bucket()
     for key, bucket in ((f"{name}/p=1/f", None), (f"{name}/p=2/f", None), (f"{name}/p=2/g", None), ("far/f", other)):
         lake.put(key, {"id": pa.array([1, 2], pa.int64())}, bucket)
-    places = [f"{lake.location(name)}/p=1", f"{lake.location(name)}/p=2", f"s3://{other}/far"]
-    partitions = list(zip((["1"], ["2"], ["3"]), places, strict=True))
+    locations = [f"{lake.location(name)}/p=1", f"{lake.location(name)}/p=2", f"s3://{other}/far"]
+    partitions = list(zip((["1"], ["2"], ["3"]), locations, strict=True))
     lake.glue_table({"id": "bigint"}, {"p": "int"}, partitions, name=name)
     return other
 
@@ -108,7 +98,7 @@ def two_places(lake: Lake, name: str = "t") -> str:
 
 
 def test_a_plan_has_the_numbers_and_the_features_of_the_conversion(lake: Lake) -> None:
-    two_places(lake)
+    two_buckets(lake)
     plan = glue_plan(lake)["t"]
     assert (plan.status, plan.error, plan.schema_conflicts) == ("convertible", None, [])
     assert (plan.partition_count, plan.external_partition_count, plan.file_count) == (3, 1, 4)
@@ -145,7 +135,7 @@ def test_features_and_the_readers_without_them_are_foretold(spark: SparkSession,
 
 
 @pytest.mark.slow
-def test_every_column_that_does_not_fit_is_told_with_its_file_and_the_files_are_counted(
+def test_every_column_that_does_not_fit_is_named_with_its_file_and_the_files_are_counted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     root = tmp_path / "t"
@@ -224,7 +214,7 @@ def test_a_file_that_is_listed_twice_is_refused_as_the_conversion_refuses_it(
             return [ParquetFileInfo(str(file), file.stat().st_size)] * 2
 
     (plan,) = plan_of(spark, table_at(tmp_path / "t"), listing=Twice())
-    (result,) = convert(spark, Known([table_at(tmp_path / "t")]), Twice(), None, None, progress=False)
+    (result,) = convert(spark, KnownTables(table_at(tmp_path / "t")), Twice(), None, None, progress=False)
     assert plan.status == "refused"
     assert "more than once: f" in (plan.error or "")
     assert plan.error == result.error
@@ -259,7 +249,7 @@ def test_options_decide_as_they_do_in_the_conversion(spark: SparkSession, tmp_pa
     assert "delta.enableChangeDataFeed needs a table feature" in (property_.error or "")
 
 
-def test_tables_at_one_place_are_told_of_each_other(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_at_one_location_name_each_other(spark: SparkSession, tmp_path: Path) -> None:
     write_parquet(tmp_path / "t" / "f", {"id": [1]})
     one, other = table_at(tmp_path / "t"), TableInfo("copy", f"file://{tmp_path}/t/", database="d")
     plans = plan_of(spark, one, other)
@@ -275,7 +265,7 @@ def test_a_delta_table_of_somebody_else_and_one_without_its_log(spark: SparkSess
     write_parquet(tmp_path / "lost" / "f", {"id": [1]})
     write_parquet(tmp_path / "ours" / "f", {"id": [1]})
     ours = table_at(tmp_path / "ours", source="spark")
-    assert convert(spark, Known([ours]), InFolder(), None, None, progress=False)[0].success
+    assert convert(spark, KnownTables(ours), InFolder(), None, None, progress=False)[0].success
     plans = plan_of(
         spark,
         table_at(tmp_path / "theirs", format="delta"),
@@ -315,7 +305,7 @@ def test_one_tables_trouble_touches_no_other_and_the_order_is_that_of_discovery(
         write_parquet(tmp_path / name / "f", {"id": [1]})
     (tmp_path / "c" / "f").write_bytes(b"broken")
     tables = [table_at(tmp_path / name) for name in "dbca"]
-    plans = plan_migration(spark, Known(tables), Flaky(), max_workers=3)
+    plans = plan_migration(spark, KnownTables(*tables), Flaky(), max_workers=3)
     assert [(plan.source_table, plan.status, plan.retryable) for plan in plans] == [
         ("d.d", "convertible", None), ("d.b", "failed", True), ("d.c", "refused", False), ("d.a", "convertible", None),
     ]  # fmt: skip
@@ -354,7 +344,7 @@ def test_a_table_whose_bucket_is_gone_is_refused(lake: Lake) -> None:
 
 
 def test_a_plan_changes_nothing_and_asks_nothing_of_tables_that_discovery_refused(lake: Lake) -> None:
-    other = two_places(lake)
+    other = two_buckets(lake)
     lake.put("orc/f", b"ORC")
     lake.glue_table({"id": "bigint"}, {"p": "int"}, [(["1"], f"{lake.location('orc')}/p=1")], name="orc")
     definition = lake.glue.get_table(DatabaseName=lake.database, Name="orc")["Table"]["StorageDescriptor"]
@@ -442,6 +432,6 @@ def test_a_plan_for_a_conversion_that_scans_reads_no_data(spark: SparkSession, t
     (plan,) = plan_of(spark, table, stats="scan")
     assert (plan.status, plan.file_count) == ("convertible", 1)
     (result,) = convert(
-        spark, Known([table]), InFolder(), None, None, options=ConversionOptions(stats="scan"), progress=False
+        spark, KnownTables(table), InFolder(), None, None, options=ConversionOptions(stats="scan"), progress=False
     )
     assert result.status == "failed", "the data cannot be read"

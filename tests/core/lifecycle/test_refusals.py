@@ -28,6 +28,7 @@ from airflow_hive_to_delta import (
 )
 from airflow_hive_to_delta.core.errors import AccessDeniedError, HiveToDeltaError, MissingError, PermanentError
 from airflow_hive_to_delta.core.storage import aws
+from tests.support.discoveries import KnownTables
 from tests.support.oracle import assert_same, delta_at
 from tests.support.s3_servers import answer_with
 from tests.support.tables import convert_folder, files_of, snapshot, write_parquet
@@ -93,7 +94,7 @@ def test_a_list_with_other_columns(spark, root, refused, schema, reason):
         ("s3://key:secret@bucket/t/f", r"carries user information; take it out"),
     ],
 )
-def test_rule_52_a_path_that_is_no_place_for_a_file(spark, root, refused, path, reason):
+def test_rule_52_a_path_where_no_file_can_be(spark, root, refused, path, reason):
     path = path and path.format(root=root)
     message = refused(root, reason, spark.createDataFrame([(path, 10)], FILES))
     assert "secret" not in message
@@ -303,14 +304,12 @@ def test_a_table_without_columns(tmp_path, spark, refused):
 # --- What a catalog says ----------------------------------------------------------------------------------------
 
 
-class Found:
+class Found(KnownTables):
     """A discovery and a listing of one's own: one table, and the files that lie under its location."""
 
     def __init__(self, table: TableInfo, values: Mapping[str, str | None] | None = None) -> None:
-        self.table, self.values = table, values
-
-    def discover(self, spark: SparkSession) -> list[TableInfo]:
-        return [self.table]
+        super().__init__(table)
+        self.values = values
 
     def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
         paths = [path for path in sorted(Path(table.location).rglob("*")) if path.is_file()]
@@ -421,7 +420,7 @@ def test_a_name_that_is_no_target(root, refused, target, reason):
     refused(root, reason, target=target)
 
 
-def test_a_target_in_glue_needs_a_place_on_s3(root, refused):
+def test_a_target_in_glue_needs_a_location_on_s3(root, refused):
     options = ConversionOptions(register_in="glue")
     refused(root, r"db\.t would be registered in Glue at file://.*/t, expected a location on S3",
             target=(None, "db", "t"), options=options)  # fmt: skip
@@ -457,7 +456,7 @@ def test_a_refused_table_makes_no_schema_either(spark, root, refused):
 @pytest.mark.parametrize(
     "location", ["relative/t", "ftp://host/t", "/a/../t", "s3://k:secret@b/t", "file://host/t", ""]
 )
-def test_rule_52_a_table_location_that_is_no_place(spark, root, location):
+def test_rule_52_a_table_location_that_is_no_folder(spark, root, location):
     before = snapshot(root.parent)
     with pytest.raises(PermanentError, match="table_location") as caught:
         convert_table(spark, files_of(spark, root), location, None, None, None)
@@ -465,7 +464,7 @@ def test_rule_52_a_table_location_that_is_no_place(spark, root, location):
     assert snapshot(root.parent) == before
 
 
-def test_rule_52_places_outside_the_allowed_roots(spark, tmp_path, root, refused):
+def test_rule_52_locations_outside_the_allowed_roots(spark, tmp_path, root, refused):
     options = ConversionOptions(allowed_roots=[str(tmp_path / "t_v2")])
     refused(root, r"file://.*/t lies outside the allowed roots file://.*/t_v2", options=options)
     away = write_parquet(tmp_path / "away" / "f", {"id": [1]}).parent

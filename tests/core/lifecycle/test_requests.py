@@ -62,8 +62,8 @@ def make_table(lake: Lake, name: str, partitions: int, files: int, *, in_glue: b
     types = {"a": "int", "p": "int"}
     if not in_glue:
         return TableInfo(name, lake.location(name), partition_keys=list(types), partition_types=types), keys
-    places = [((a, p), f"{lake.location(name)}/a={a}/p={p}") for a, p in folders]
-    lake.glue_table({"id": "bigint"}, types, places, name=name)
+    locations = [((a, p), f"{lake.location(name)}/a={a}/p={p}") for a, p in folders]
+    lake.glue_table({"id": "bigint"}, types, locations, name=name)
     (table,) = GlueDiscovery(lake.database, name).discover(lake.spark)
     return table, keys
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_hive_to_delta import ConversionOptions, ParquetFileInfo, TableInfo, UCDiscovery, convert, plan_migration
+from airflow_hive_to_delta import ConversionOptions, ParquetFileInfo, UCDiscovery, convert, plan_migration
 from airflow_hive_to_delta.core.catalogs.registration import Target
 from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.delta.deletion_vectors import vector_file
@@ -33,6 +33,7 @@ from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from tests.support.crashes import Killed, at_every_step, killed_at
+from tests.support.discoveries import KnownTables
 from tests.support.hive_folder import Folder, Walk
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
@@ -170,7 +171,7 @@ def test_ended_at_every_step_on_s3_with_a_name_in_glue(lake: Lake) -> None:
         moved = lake.s3.list_objects_v2(Bucket=lake.bucket, Prefix=f"t/{ROLLED_BACK}/")["Contents"]
         names = [re.sub(r".*/_delta_log/", "", entry["Key"]) for entry in moved]
         assert {f"{0:020d}.json", f"{0:020d}.checkpoint.parquet", "_last_checkpoint"} <= set(names)
-        assert len(names) == len(set(names)), "one log, at one place"
+        assert len(names) == len(set(names)), "one log, in one folder"
 
     steps = at_every_step(Saved(lake).restore, roll_back, check)
     assert {"Glue's delete_table", "put_if_absent on S3Storage", "move on S3Storage"} <= set(steps)
@@ -271,7 +272,7 @@ def test_the_name_of_a_deletion_vector() -> None:
     assert str(vector_file(root, "p", "s3://other/a%20b.bin")) == "s3://other/a b.bin"
 
 
-def test_files_that_hive_had_and_vacuum_deleted_are_told_of(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_that_hive_had_and_vacuum_deleted_are_named(spark: SparkSession, tmp_path: Path) -> None:
     write_parquet(tmp_path / "f", {"id": [1, 2]})
     write_parquet(tmp_path / "g", {"id": [3]})
     convert_folder(spark, tmp_path)
@@ -426,11 +427,7 @@ def test_a_sync_that_was_held_up_until_after_a_rollback_leaves_a_log_that_everyb
         with pytest.raises(MissingError, match=broken) as error:
             call()
 
-    class Known:
-        def discover(self, spark: SparkSession) -> list[TableInfo]:
-            return [written.table]
-
-    (plan,) = plan_migration(spark, Known(), Walk(), progress=False)
+    (plan,) = plan_migration(spark, KnownTables(written.table), Walk(), progress=False)
     assert (plan.status, str(error.value)) == ("refused", plan.error)
     ((name, folder),) = re.findall(r"move (\S+) out of file://(\S+), then convert the table again", str(error.value))
     Path(folder, name).rename(written.root.parent / name)

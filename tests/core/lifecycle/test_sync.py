@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import GlueDiscovery, S3Listing
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import (
-    AccessDeniedError,
     PartitionError,
     PermanentError,
-    SchemaError,
-    TransientError,
     UnsupportedTableError,
 )
-from airflow_hive_to_delta.core.lifecycle.cut_over import GlueName
-from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
-from airflow_hive_to_delta.core.lifecycle.sync.commit import commit_changes
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
-from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo
-from tests.support.crashes import at_every_step
-from tests.support.hive_folder import Folder, Given, Walk, original
+from tests.support.hive_folder import Folder, Given, original
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
-from tests.support.project import PROJECT
 from tests.support.small_tables import count_jobs
-from tests.support.spark_versions import needs_spark_4
 from tests.support.tables import write_parquet
 
 pytestmark = pytest.mark.slow
@@ -304,39 +287,6 @@ def test_a_partition_that_hive_writes_anew_where_delta_has_compacted_it_is_a_con
     assert sorted(row.id for row in delta_at(lake.spark, lake.location()).collect()) == [10, 11, 12, 13]
 
 
-@pytest.mark.slow
-def test_a_name_in_glue_gets_the_columns_that_a_sync_takes_over(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.put("t/a", {"id": [1]})
-    lake.glue_table({"id": "bigint"})
-    lake.glue.create_database(DatabaseInput={"Name": f"{lake.database}_delta"})
-    assert lake.convert((None, f"{lake.database}_delta"), register_in="glue").success
-
-    def columns(name: str = "t", database: str = f"{lake.database}_delta") -> list[str]:
-        table = lake.glue.get_table(DatabaseName=database, Name=name)["Table"]
-        return [column["Name"] for column in table["StorageDescriptor"]["Columns"]]
-
-    hive = lake.glue.get_table(DatabaseName=lake.database, Name="t")["Table"]
-    hive = {key: hive[key] for key in ("Name", "TableType", "Parameters", "StorageDescriptor") if key in hive}
-    hive["StorageDescriptor"]["Columns"].append({"Name": "price", "Type": "double"})
-    lake.glue.update_table(DatabaseName=lake.database, TableInput=hive)
-    lake.put("t/b", {"id": [2], "price": [2.5]})
-    (table,) = GlueDiscovery(lake.database).discover()
-    with monkeypatch.context() as denied:
-        denied.setattr(GlueName, "replace", refuse)
-        with pytest.raises(AccessDeniedError, match=r"glue:UpdateTable"):
-            sync_table(lake.spark, table, S3Listing(), merge_schema=True, run_version=1)
-    assert columns() == ["id"]
-    # What is granted and run again gets well, though the run itself was committed before.
-    result = sync_table(lake.spark, table, S3Listing(), merge_schema=True, run_version=1)
-    assert (result.status, columns()) == ("already_synced", ["id", "price"])
-    assert result.notes[-1] == f"{lake.database}_delta.t in Glue has the columns of the log now"
-    assert sync_table(lake.spark, table, S3Listing()).notes == []
-
-
-def refuse(*_: object) -> None:
-    raise AccessDeniedError("Replacing the definition: not allowed to call glue:UpdateTable")
-
-
 def test_deltas_own_files_may_lie_in_folders_of_no_partition(folder: Folder) -> None:
     """With delta.randomizeFilePrefixes their folders have random names. The files are listed from the root."""
     folder.convert(properties={"delta.randomizeFilePrefixes": "true"})
@@ -388,85 +338,6 @@ def test_a_restore_is_not_undone(converted: Folder) -> None:
     assert len(converted.ids) == 3
 
 
-@pytest.mark.slow
-@needs_spark_4("reading files whose types are narrower than the table's")
-def test_new_columns_and_wider_types_are_merged_on_request(folder: Folder) -> None:
-    folder.columns = {"id": "int", "name": "string"}
-    for path in folder.root.rglob("000000_0"):
-        write_parquet(path, {"id": pa.array([1], pa.int32()), "name": ["a"]})
-    folder.convert()
-    folder.columns = {"id": "bigint", "name": "string", "price": "decimal(10,2)", "at": "timestamp"}
-    folder.write("3", "000000_0", {"id": pa.array([1 << 40]), "price": pa.array([None], pa.decimal128(10, 2))})
-    with pytest.raises(SchemaError, match=r"has got price decimal\(10,2\).*made id bigint of int.*merge_schema=True"):
-        folder.sync()
-    result = folder.sync(merge_schema=True)
-    assert result.num_added_files == 1
-    # Spark reads the original's int32 as bigint too.
-    assert_same(folder.spark, original(folder).select("id", "name", "day", "price", "at"), folder.delta)
-    assert folder.delta.columns == ["id", "name", "day", "price", "at"]
-    view = DeltaTableView.for_path(folder.spark, str(folder.root))
-    assert "typeWidening" in view.snapshot.protocol.reader_features
-    assert folder.sync(merge_schema=True).status == "unchanged"
-    folder.sql("INSERT INTO {t} VALUES (9, 'z', '9', 1.00, current_timestamp())")
-    assert folder.delta.count() == 4
-
-
-@pytest.mark.slow
-@needs_spark_4("reading files whose types are narrower than the table's")
-def test_narrow_files_in_a_wide_table_are_marked(converted: Folder) -> None:
-    converted.write("3", "000000_0", {"id": pa.array([7], pa.int32())})
-    converted.sync()
-    assert_same(converted.spark, original(converted), converted.delta)
-    converted.write("3", "000001_0", {"id": pa.array([8], pa.int32())})
-    converted.sync()
-    assert [kind for action in converted.entry(2) for kind in action] == ["commitInfo", "txn", "add"]
-    assert_same(converted.spark, original(converted), converted.delta)
-
-
-@pytest.mark.slow
-def test_renamed_columns_are_found_by_their_names_in_the_files(converted: Folder) -> None:
-    converted.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
-                  "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5')")  # fmt: skip
-    converted.sql("ALTER TABLE {t} RENAME COLUMN id TO number")
-    converted.sql("ALTER TABLE {t} RENAME COLUMN day TO date")
-    converted.write("3", "000000_0", [5, 6])
-    assert converted.sync("complete").num_added_files == 1
-    expected = original(converted).withColumnsRenamed({"id": "number", "day": "date"})
-    assert_same(converted.spark, expected, converted.delta)
-    converted.columns = {"id": "bigint", "odd name": "string"}
-    converted.write("4", "000000_0", {"id": [7], "odd name": ["x"]})
-    assert converted.sync(merge_schema=True).num_added_files == 1
-    expected = original(converted).withColumnsRenamed({"id": "number", "day": "date"})
-    assert_same(converted.spark, expected.select("number", "date", "odd name"), converted.delta)
-
-
-@pytest.mark.slow
-def test_a_column_of_hive_that_delta_calls_another_one_is_refused(converted: Folder) -> None:
-    converted.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
-                  "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5')")  # fmt: skip
-    converted.sql("ALTER TABLE {t} RENAME COLUMN id TO number")
-    converted.columns = {"id": "bigint", "number": "string"}
-    converted.write("3", "000000_0", {"id": [5], "number": ["x"]})
-    with pytest.raises(SchemaError, match="number and number have the same name"):
-        converted.sync(merge_schema=True)
-    assert len(converted.delta.collect()) == 3
-
-
-@pytest.mark.slow
-def test_a_column_that_delta_has_dropped_stays_dropped(converted: Folder) -> None:
-    converted.columns = {"id": "bigint", "extra": "string"}
-    converted.write("3", "000000_0", {"id": [5], "extra": ["x"]})
-    converted.sync(merge_schema=True)
-    converted.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
-                  "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5')")  # fmt: skip
-    converted.sql("ALTER TABLE {t} DROP COLUMN extra")
-    converted.write("4", "000000_0", {"id": [6], "extra": ["y"]})
-    result = converted.sync()
-    assert result.num_added_files == 1
-    assert "dropped were left out: extra" in result.notes[0]
-    assert converted.delta.columns == ["id", "day"]
-
-
 def test_names_that_look_like_patterns(spark: SparkSession, tmp_path: Path) -> None:
     hive = Folder(spark, tmp_path / "t{x}[1]*")
     hive.write("1", "000000_0", [1])
@@ -475,57 +346,6 @@ def test_names_that_look_like_patterns(spark: SparkSession, tmp_path: Path) -> N
         hive.write("1", f"00000{number}_0", [number])
         assert hive.sync().num_added_files == 1
     assert sorted(row.id for row in hive.delta.collect()) == [1, 2, 3]
-
-
-@pytest.mark.slow
-def test_other_types_need_an_overwrite_of_the_schema(converted: Folder) -> None:
-    converted.columns = {"id": "string", "extra": "int"}
-    for path in converted.root.glob("day=*/*"):
-        write_parquet(path, {"id": ["x", None], "extra": pa.array([1, 2], pa.int32())})
-    with pytest.raises(SchemaError, match=r"id is bigint in the Delta table and string in Hive now.*overwrite_schema"):
-        converted.sync("complete", merge_schema=True)
-    with pytest.raises(PermanentError, match="goes with output_mode='complete' only"):
-        converted.sync("append", overwrite_schema=True)
-    result = converted.sync("complete", overwrite_schema=True)
-    assert (result.num_added_files, result.num_removed_files) == (2, 2)
-    assert_same(converted.spark, original(converted), converted.delta)
-    assert converted.sync("complete", overwrite_schema=True).status == "unchanged"
-
-
-def test_a_file_that_does_not_fit_is_refused_before_anything_is_written(converted: Folder) -> None:
-    converted.write("1", "000000_0", [100, 200, 300])  # to be replaced, and its old file to be removed first
-    converted.write("3", "000000_0", {"id": ["text"]})
-    with pytest.raises(SchemaError, match="day=3/000000_0"):
-        converted.sync("complete")
-    assert converted.version == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        ("ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id > 0)", "CHECK constraints"),
-        ("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')", "rowTracking"),
-        ("ALTER TABLE {t} SET TBLPROPERTIES ('delta.appendOnly' = 'true')", "append-only"),
-    ],
-)
-def test_promises_that_files_of_hive_may_break_are_not_broken(converted: Folder, change: str, found: str) -> None:
-    converted.sql(change)
-    version = converted.version
-    (converted.root / "day=2" / "000000_0").unlink()
-    with pytest.raises(UnsupportedTableError, match=found):
-        converted.sync("complete")
-    assert converted.version == version
-
-
-def test_a_column_that_takes_no_nulls_takes_no_files_of_hive(converted: Folder) -> None:
-    metadata = next(action for action in converted.entry(0) if "metaData" in action)
-    metadata["metaData"]["schemaString"] = metadata["metaData"]["schemaString"].replace(
-        '"name":"id","type":"long","nullable":true', '"name":"id","type":"long","nullable":false'
-    )
-    (converted.root / "_delta_log" / f"{1:020d}.json").write_text(json.dumps(metadata))
-    converted.write("3", "000000_0", [5])
-    with pytest.raises(UnsupportedTableError, match="takes no nulls in the column id"):
-        converted.sync()
 
 
 @pytest.mark.slow
@@ -562,8 +382,8 @@ def test_a_partition_that_moves_to_another_bucket(lake: Lake) -> None:
     columns, keys = {"id": "bigint"}, {"day": "string"}
     lake.put("t/day=1/000000_0", {"id": [1, None]})
     lake.put("t/day=é %3A/000000_0", {"id": [2]})
-    places = [(["1"], lake.location("t/day=1")), (["é :"], lake.location("t/day=é %3A"))]
-    hive = lake.table(columns, keys, places)
+    locations = [(["1"], lake.location("t/day=1")), (["é :"], lake.location("t/day=é %3A"))]
+    hive = lake.table(columns, keys, locations)
     assert lake.convert().status == "converted"
     far = lake.add_bucket("eu-central-1")
     lake.put("moved/000000_0", {"id": [1, None]}, bucket=far)
@@ -591,137 +411,3 @@ def test_a_partition_that_moves_to_another_bucket(lake: Lake) -> None:
     assert (result.num_added_files, result.num_removed_files) == (2, 1)
     assert_same(lake.spark, hive, delta_at(lake.spark, lake.location()))
     assert sync_table(lake.spark, table, S3Listing(), output_mode="complete").status == "unchanged"
-
-
-@pytest.mark.slow
-def test_two_syncs_at_once_make_one(converted: Folder) -> None:
-    converted.write("1", "000001_0", [10])
-    results: list[Any] = []
-
-    def sync() -> None:
-        try:
-            results.append(converted.sync())
-        except (PermanentError, TransientError) as error:
-            results.append(error)
-
-    threads = [threading.Thread(target=sync) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(result.status for result in results) == ["synced", "unchanged", "unchanged"]
-    assert_same(converted.spark, original(converted), converted.delta)
-
-
-@pytest.mark.slow
-def test_a_sync_that_loses_a_race_compares_again(converted: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_hive_to_delta.core.lifecycle.sync import sync
-
-    converted.write("3", "000000_0", [5])
-    whole = commit_changes
-    raced: list[bool] = []
-
-    def commit(*arguments: Any) -> Any:
-        if not raced:
-            raced.append(True)
-            converted.sql("DELETE FROM {t} WHERE id = 3")
-        return whole(*arguments)
-
-    monkeypatch.setattr(sync, "commit_changes", commit)
-    result = converted.sync("complete")
-    assert (result.version, result.num_added_files) == (2, 1)
-    assert converted.ids == [("1", 1), ("1", 2), ("3", 5)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("random_prefixes", ["false", "true"])
-def test_what_delta_commits_during_the_listing_is_not_taken_for_a_file_of_hive(
-    folder: Folder, random_prefixes: str
-) -> None:
-    """With random prefixes it lies in a folder of no partition, which is refused of a file of Hive."""
-    folder.convert()
-    before = folder.ids
-    folder.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('delta.randomizeFilePrefixes' = '{random_prefixes}')")
-    listings: list[int] = []
-
-    class WithAnotherWriter(Walk):
-        def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:
-            if not listings:
-                folder.sql("INSERT INTO {t} VALUES (9, '9')")
-            listings.append(1)
-            return super().list_files(spark, table)
-
-    result = sync_table(folder.spark, folder.table, WithAnotherWriter())
-    assert (result.status, result.version, len(listings)) == ("unchanged", 2, 2)
-    assert folder.ids == [*before, ("9", 9)]
-
-
-@pytest.mark.slow
-def test_a_crash_at_every_step_is_mended_by_the_same_call(spark: SparkSession, tmp_path: Path) -> None:
-    made: list[Folder] = []
-
-    def fresh() -> Folder:
-        hive = Folder(spark, tmp_path / f"t{len(made)}")
-        made.append(hive)
-        hive.write("1", "000000_0", [1, 2])
-        hive.write("2", "000000_0", [3])
-        hive.convert()
-        hive.write("1", "000000_0", [100, 200, 300])
-        (hive.root / "day=2" / "000000_0").unlink()
-        hive.write("3", "000000_0", [5])
-        return hive
-
-    def check(hive: Folder) -> None:
-        assert hive.ids == [("1", 100), ("1", 200), ("1", 300), ("3", 5)]
-        assert hive.sync("complete").status == "unchanged"
-
-    steps = at_every_step(fresh, lambda hive: hive.sync("complete", run_version=1), check)
-    assert len(steps) == 4, "the removes, the adds, the ledger and its record"
-
-
-@pytest.mark.slow
-def test_many_parts_of_the_ledger_are_written_together(converted: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_hive_to_delta.core.lifecycle import ledger
-
-    monkeypatch.setattr(ledger, "_MOST_PARTS", 1)
-    for number in range(3):
-        converted.write("5", f"00000{number}_0", [number])
-        assert converted.sync().num_added_files == 1
-    view = DeltaTableView.for_path(converted.spark, str(converted.root))
-    found = read_ledger(view.snapshot)
-    assert [(part.first, part.last) for part in found.parts] == [(0, 3)]
-    assert found.files().count() == 5
-    assert converted.sync().status == "unchanged"
-    assert_same(converted.spark, original(converted), converted.delta)
-
-
-KILLED = """
-import os, signal, sys
-from airflow_hive_to_delta import local_session
-from airflow_hive_to_delta.core.delta import log as delta_log
-from airflow_hive_to_delta.core.lifecycle.sync import sync
-from tests.support.hive_folder import Folder
-from pathlib import Path
-
-spark = local_session(conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-whole = delta_log.commit
-
-def commit(*arguments, **options):
-    assert whole(*arguments, **options)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-delta_log.commit = commit
-Folder(spark, Path(sys.argv[1])).sync("complete", run_version=1)
-"""
-
-
-@pytest.mark.slow
-def test_a_process_that_is_killed_between_its_entries(converted: Folder) -> None:
-    converted.write("1", "000000_0", [100, 200, 300])
-    command = [sys.executable, "-c", KILLED, str(converted.root)]
-    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
-    assert converted.version == 1, "the old file was removed, and the new one not added"
-    assert converted.sync("complete", run_version=1).num_added_files == 1
-    assert converted.ids == [("1", 100), ("1", 200), ("1", 300), ("2", 3)]
-    assert converted.sync("complete", run_version=1).status == "already_synced"

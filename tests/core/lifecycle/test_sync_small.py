@@ -20,8 +20,8 @@ from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.hive_folder import Folder, Walk
 from tests.support.small_tables import count_jobs, no_small_frames, no_small_logs
 
-#: Ways to compare: by the driver, and on Spark with a small and a large log.
-WAYS = {"driver": [], "Spark, small log": [no_small_frames], "Spark": [no_small_frames, no_small_logs]}
+#: By name, the patches with which tables are compared: by the driver, and on Spark with a small and a large log.
+COMPARISONS = {"driver": [], "Spark, small log": [no_small_frames], "Spark": [no_small_frames, no_small_logs]}
 
 
 def compare(hive: Folder, listing: Any, **arguments: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -35,13 +35,13 @@ def compare(hive: Folder, listing: Any, **arguments: Any) -> tuple[dict[str, Any
         return found.totals, sorted(rows, key=repr)
 
 
-def compare_in_every_way(hive: Folder, listing: Any, **arguments: Any) -> list[dict[str, Any]]:
+def compare_by_all(hive: Folder, listing: Any, **arguments: Any) -> list[dict[str, Any]]:
     answers = {}
-    for way, patches in WAYS.items():
+    for comparison, patches in COMPARISONS.items():
         with ExitStack() as stack:
             for patch in patches:
                 stack.enter_context(patch())
-            answers[way] = compare(hive, listing, **arguments)
+            answers[comparison] = compare(hive, listing, **arguments)
     assert answers["Spark, small log"] == answers["driver"]
     assert answers["Spark"] == answers["driver"]
     return answers["driver"][1]
@@ -76,7 +76,7 @@ def test_every_kind_of_file_is_found_alike(folder: Folder) -> None:
     folder.write("9", "000000_0", [1])
     (folder.root / "day=7" / "000000_0").unlink()
     folder.write("7", "000001_0", [1])
-    rows = compare_in_every_way(folder, Walk())
+    rows = compare_by_all(folder, Walk())
     assert kinds(rows) == {
         "same": ["day=1/000000_0", "day=2/000000_0", "day=ü +%/000000_0"],
         "taken": ["day=3/000000_0", "day=7/000000_0"],
@@ -87,7 +87,7 @@ def test_every_kind_of_file_is_found_alike(folder: Folder) -> None:
         "new": ["day=7/000001_0", "day=9/000000_0"],
         "delta": kinds(rows)["delta"],
     }
-    waiting = compare_in_every_way(folder, Walk(), quiet_since=0)
+    waiting = compare_by_all(folder, Walk(), quiet_since=0)
     assert kinds(waiting)["waiting"] == [
         *("day=4/000000_0", "day=6/000000_0", "day=7/000001_0", "day=9/000000_0"),
     ]
@@ -97,14 +97,14 @@ def test_a_table_without_changes_is_found_alike(folder: Folder) -> None:
     for day in ("__HIVE_DEFAULT_PARTITION__", "a b%3D", "ü"):
         folder.write(day, "000000_0", [1, 2], at=1_700_000_000)
     folder.convert()
-    rows = compare_in_every_way(folder, Walk())
+    rows = compare_by_all(folder, Walk())
     assert set(kinds(rows)) == {"same"}
     assert {"day=null", "day=a b=", "day=ü"} <= {row["partition"] for row in rows}
     folder.sync()  # which keeps the ledger
-    assert compare_in_every_way(folder, Walk()) == rows
+    assert compare_by_all(folder, Walk()) == rows
     folder.write("x", "000000_0", [3])
     folder.sync()
-    assert len(compare_in_every_way(folder, Walk())) == len(rows) + 1
+    assert len(compare_by_all(folder, Walk())) == len(rows) + 1
 
 
 class Wrong(Walk):
@@ -120,7 +120,7 @@ class Wrong(Walk):
 @pytest.mark.parametrize("more", [["day=1/000000_0"], ["stray"], ["day=1/000000_0", "stray"]], ids=" ".join)
 def test_files_that_cannot_be_in_the_table_are_refused_alike(converted: Folder, more: list[str]) -> None:
     errors = []
-    for patches in WAYS.values():
+    for patches in COMPARISONS.values():
         with ExitStack() as stack:
             for patch in patches:
                 stack.enter_context(patch())

@@ -16,6 +16,7 @@ from airflow_hive_to_delta.core.errors import PermanentError, TransientError
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.options import OutputMode
 from airflow_hive_to_delta.core.results import ConversionResult, SyncResult
+from tests.support.discoveries import KnownTables
 from tests.support.hive_folder import Folder, Given, Walk, original
 from tests.support.oracle import assert_same
 
@@ -42,11 +43,7 @@ def report(hive: Folder, listed_at: dt.datetime | None) -> InventoryListing:
 
 
 def convert_from(hive: Folder, listing: InventoryListing) -> ConversionResult:
-    class Known:
-        def discover(self, spark: SparkSession) -> list[TableInfo]:
-            return [hive.table]
-
-    (result,) = convert(hive.spark, Known(), listing, None, None, progress=False)
+    (result,) = convert(hive.spark, KnownTables(hive.table), listing, None, None, progress=False)
     return result
 
 

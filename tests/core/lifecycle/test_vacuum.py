@@ -365,8 +365,8 @@ def test_tables_beside_the_registered_one_are_asked_for(lake: Lake) -> None:
     table.drop_partition()
     table.remove(table.uri("theirs/a"), table.uri("a"))
     assert table.vacuum().orphaned_files == [table.uri("a"), table.uri("theirs/a")]
-    place = {"StorageDescriptor": {**PARQUET, "Location": f"s3://{table.other}/theirs", "Columns": []}}
-    lake.glue.create_table(DatabaseName=target, TableInput={"Name": "u", **place})
+    storage = {"StorageDescriptor": {**PARQUET, "Location": f"s3://{table.other}/theirs", "Columns": []}}
+    lake.glue.create_table(DatabaseName=target, TableInput={"Name": "u", **storage})
     assert table.vacuum().orphaned_files == [table.uri("a")]
     lake.glue.delete_database(Name=target)
     with pytest.raises(MissingError, match=f"If the database was dropped, pass dropped=\\['{target}'\\]"):
@@ -487,8 +487,8 @@ def test_a_table_of_the_sessions_catalog(spark: SparkSession, database: str, tmp
     write_parquet(root / "p=1" / "f", {"id": [1]})
     file = write_parquet(outside / "f", {"id": [2]})
     spark.sql(f"CREATE TABLE {database}.t (id BIGINT) PARTITIONED BY (p INT) STORED AS PARQUET LOCATION '{root}'")
-    for value, place in ((1, root / "p=1"), (2, outside)):
-        spark.sql(f"ALTER TABLE {database}.t ADD PARTITION (p = {value}) LOCATION '{place}'")
+    for value, location in ((1, root / "p=1"), (2, outside)):
+        spark.sql(f"ALTER TABLE {database}.t ADD PARTITION (p = {value}) LOCATION '{location}'")
     discovery = UCDiscovery([f"spark_catalog.{database}.t"])
     (result,) = convert(spark, discovery, DatabricksListing(), None, None, progress=False)
     assert result.success, result.error

@@ -23,7 +23,6 @@ from airflow_hive_to_delta import (
     PermanentError,
     S3Listing,
     TableInfo,
-    UCDiscovery,
     convert,
 )
 from airflow_hive_to_delta.core.errors import MissingError, UnsupportedTableError
@@ -34,6 +33,7 @@ from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.results import VerificationError, VerifyResult
 from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.uri import parse_location
+from tests.support.discoveries import KnownTables, discover_tables
 from tests.support.lake import Lake, Partition
 from tests.support.small_tables import count_jobs
 from tests.support.tables import write_parquet
@@ -41,19 +41,9 @@ from tests.support.tables import write_parquet
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
-class Given:
-    """A discovery of one table."""
-
-    def __init__(self, table: TableInfo) -> None:
-        self.table = table
-
-    def discover(self, spark: SparkSession) -> list[TableInfo]:
-        return [self.table]
-
-
 def converted(spark: SparkSession, table: TableInfo, **options: Any) -> None:
     (result,) = convert(
-        spark, Given(table), DatabricksListing(), None, None, options=ConversionOptions(**options), progress=False
+        spark, KnownTables(table), DatabricksListing(), None, None, options=ConversionOptions(**options), progress=False
     )
     assert result.success, result.error
 
@@ -206,9 +196,9 @@ def test_a_table_of_glue_with_partitions_in_another_bucket_passes(lake: Lake, le
     lake.put("t/p=1/f", {"Id": [1, 2], "p": ["in", "the file"]})
     lake.put("x y%20/f+é", {"Id": [3]}, other)
     lake.put("null/f", {"Id": [4]}, other)
-    places: list[Partition]
-    places = [(["01"], f"{lake.location()}/p=1"), (["2"], f"s3a://{other}/x y%20"), ([None], f"s3://{other}/null")]
-    lake.glue_table({"id": "bigint"}, {"p": "int"}, places)
+    locations: list[Partition]
+    locations = [(["01"], f"{lake.location()}/p=1"), (["2"], f"s3a://{other}/x y%20"), ([None], f"s3://{other}/null")]
+    lake.glue_table({"id": "bigint"}, {"p": "int"}, locations)
     assert lake.convert().success
     (table,) = GlueDiscovery(lake.database).discover(lake.spark)
     result = verify_table(lake.spark, table, S3Listing(), level=level)  # type: ignore[arg-type]
@@ -226,7 +216,7 @@ def test_a_table_of_the_sessions_catalog_is_read_through_it(spark: SparkSession,
     elsewhere = tmp_path / "elsewhere"
     write_parquet(elsewhere / "f", {"Id": pa.array([2, None], pa.int32()), "c": ["abc", None]})
     spark.sql(f"ALTER TABLE {database}.t ADD PARTITION (P = '2024-03-01') LOCATION '{elsewhere}'")
-    (table,) = UCDiscovery([f"spark_catalog.{database}.*"]).discover(spark)
+    (table,) = discover_tables(spark, database)
     assert table.source == "spark"
     converted(spark, table)
     spark.table(f"{database}.t").collect()  # so that the session remembers these files
@@ -238,7 +228,7 @@ def test_a_table_of_the_sessions_catalog_is_read_through_it(spark: SparkSession,
 # --- lies --------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_the_log_does_not_have_is_told_with_its_partition(spark: SparkSession, table: TableInfo) -> None:
+def test_a_file_that_the_log_does_not_have_is_named_with_its_partition(spark: SparkSession, table: TableInfo) -> None:
     rewrite_log(table, lambda add: None if add["path"] == "p=1/b" else add)
     os.utime(Path(table.location) / "p=1" / "b", (1_700_000_000, 1_700_000_000))
     result = caught(spark, table)
@@ -434,7 +424,7 @@ def test_rows_that_a_deletion_vector_hides_are_missed(spark: SparkSession, table
     assert ("p=1", "rows read", 3, 2) in mismatches_of(result)
 
 
-def test_differences_without_end_are_counted_and_the_first_are_told(
+def test_differences_without_end_are_counted_and_the_first_are_named(
     spark: SparkSession, table: TableInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "MOST_MISMATCHES", 2)
@@ -533,34 +523,34 @@ def hive_table(table: TableInfo) -> TableInfo:
 
 def test_a_table_is_verified_with_its_conversion(spark: SparkSession, hive_table: TableInfo) -> None:
     table = hive_table
-    (result,) = convert(spark, Given(table), DatabricksListing(), None, None, verify="full", progress=False)
+    (result,) = convert(spark, KnownTables(table), DatabricksListing(), None, None, verify="full", progress=False)
     assert result.verification is not None
     assert (result.success, result.verified, result.verification.level) == (True, {"full": 0}, "full")
     assert str(result).endswith(", verified by full")
     assert type(result).from_dict(json.loads(json.dumps(result.to_dict()))) == result
-    (again,) = convert(spark, Given(table), DatabricksListing(), None, None, verify="full", progress=False)
+    (again,) = convert(spark, KnownTables(table), DatabricksListing(), None, None, verify="full", progress=False)
     assert (again.status, again.verification) == ("already_delta", None), "another run has converted it"
     with pytest.raises(PermanentError, match="verify is 'all', expected counts, full or None"):
-        convert(spark, Given(table), DatabricksListing(), None, None, verify="all")
+        convert(spark, KnownTables(table), DatabricksListing(), None, None, verify="all")
 
 
 def test_a_conversion_whose_verification_fails_is_kept_and_no_success(
     spark: SparkSession, hive_table: TableInfo
 ) -> None:
-    table = hive_table
+    discovery = KnownTables(hive_table)
     options = ConversionOptions(run_id="run")
-    (result,) = convert(spark, Given(table), Losing(), None, None, verify="counts", options=options, progress=False)
+    (result,) = convert(spark, discovery, Losing(), None, None, verify="counts", options=options, progress=False)
     assert (result.success, result.status, result.error_kind) == (False, "converted", "VerificationError")
     assert (result.version, result.verified, result.retryable) == (0, {}, False)
     assert result.verification is not None
     assert result.verification.mismatch_count
     assert ": converted, but its verification failed: " in str(result)
     (again,) = convert(
-        spark, Given(table), DatabricksListing(), None, None, verify="counts", options=options, progress=False
+        spark, discovery, DatabricksListing(), None, None, verify="counts", options=options, progress=False
     )
     assert (again.success, again.status, again.verified) == (True, "converted", {"counts": 0})
     assert again.message == "An earlier try of this run has converted it"
     losing = Losing()
     losing.calls = 1
-    (later,) = convert(spark, Given(table), losing, None, None, verify="counts", options=options, progress=False)
+    (later,) = convert(spark, discovery, losing, None, None, verify="counts", options=options, progress=False)
     assert (later.success, later.verification) == (True, None), "it was verified before, and Hive may have written"

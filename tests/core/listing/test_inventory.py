@@ -83,8 +83,8 @@ def glue_table(glue):
     keys = [{"Name": "p", "Type": "string"}]
     table = {"Name": "t", "PartitionKeys": keys, "StorageDescriptor": {"Location": "s3://b/t"}}
     glue.create_table(DatabaseName=name, TableInput=table)
-    places = {"in": "s3://b/t/p=in", "out": "s3a://c/far/out", "__HIVE_DEFAULT_PARTITION__": "s3://b/other"}
-    inputs = [{"Values": [v], "StorageDescriptor": {"Location": place}} for v, place in places.items()]
+    locations = {"in": "s3://b/t/p=in", "out": "s3a://c/far/out", "__HIVE_DEFAULT_PARTITION__": "s3://b/other"}
+    inputs = [{"Values": [v], "StorageDescriptor": {"Location": location}} for v, location in locations.items()]
     glue.batch_create_partition(DatabaseName=name, TableName="t", PartitionInputList=inputs)
     return TableInfo("t", "s3://b/t", database=name, partition_keys=["p"], source="glue")
 
@@ -158,7 +158,7 @@ def test_sizes_of_any_integer_type_and_times_of_any_kind_are_taken(spark, size, 
         (("s3://b/f", None), "The size of s3://b/f is null"),
     ],
 )
-def test_a_row_without_a_place_or_a_size_is_an_error(spark, row, message):
+def test_a_row_without_a_path_or_a_size_is_an_error(spark, row, message):
     with pytest.raises(PermanentError, match=f"^Listing: .*{message}"), spark_call("Listing"):
         check_files_df(spark.createDataFrame([row], "file_path string, size long")).collect()
 

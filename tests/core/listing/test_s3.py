@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 import boto3
 import pytest
@@ -27,8 +26,8 @@ from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, Tab
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.uri import parse_location
+from tests.support.aws import REGION, checked_identities
 
-REGION = "us-east-1"
 PARQUET = {
     "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
     "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"},
@@ -56,7 +55,7 @@ def make_table(glue, glue_database):
             "StorageDescriptor": {"Location": location, "Columns": [], **PARQUET},
         }
         glue.create_table(DatabaseName=glue_database, TableInput=table)
-        inputs = [{"Values": v, "StorageDescriptor": {"Location": place, **storage}} for v, place in partitions]
+        inputs = [{"Values": v, "StorageDescriptor": {"Location": at, **storage}} for v, at in partitions]
         if inputs:
             glue.batch_create_partition(DatabaseName=glue_database, TableName="t", PartitionInputList=inputs)
         return TableInfo(
@@ -97,7 +96,9 @@ def test_files_have_paths_sizes_times_and_the_common_schema(spark, bucket, put, 
     ]
 
 
-def test_rule_43_values_and_places_come_from_glue_and_orphan_folders_are_not_listed(spark, bucket, put, s3, make_table):
+def test_rule_43_values_and_locations_come_from_glue_and_orphan_folders_are_not_listed(
+    spark, bucket, put, s3, make_table
+):
     other = f"{bucket}-other"
     s3.create_bucket(Bucket=other)
     put(bucket, f"t/s={ODD_FOLDER}/000000_0", "t/s=__HIVE_DEFAULT_PARTITION__/f", "t/s=orphan/f", "elsewhere/x/f")
@@ -228,8 +229,8 @@ def test_buckets_of_two_regions_each_found_once_and_their_owner_is_checked(
     put(bucket, *(f"t/p={n}/f" for n in range(6)))
     for n in range(6, 12):
         there.put_object(Bucket=far, Key=f"t/p={n}/f", Body=b"data")
-    places = [([str(n)], f"s3://{bucket if n < 6 else far}/t/p={n}") for n in range(12)]
-    table = make_table(f"s3://{bucket}/t", ["p"], places)
+    locations = [([str(n)], f"s3://{bucket if n < 6 else far}/t/p={n}") for n in range(12)]
+    table = make_table(f"s3://{bucket}/t", ["p"], locations)
     requests = []
 
     def remember(model, params, request_signer, **_):
@@ -253,11 +254,11 @@ def test_buckets_of_two_regions_each_found_once_and_their_owner_is_checked(
     assert {owner for *_, owner in requests} == {"123456789012"}
 
 
-def test_rule_43_a_partition_with_nothing_at_its_place_is_refused_unless_allowed(spark, bucket, put, make_table):
+def test_rule_43_a_partition_with_nothing_at_its_location_is_refused_unless_allowed(spark, bucket, put, make_table):
     put(bucket, "t/p=1/f", "t/p=3/_SUCCESS")
     put(bucket, "t/p=2/", body=b"")
-    places = [([str(n)], f"s3://{bucket}/t/p={n}") for n in (1, 2, 3, 4)]
-    table = make_table(f"s3://{bucket}/t", ["p"], places)
+    locations = [([str(n)], f"s3://{bucket}/t/p={n}") for n in (1, 2, 3, 4)]
+    table = make_table(f"s3://{bucket}/t", ["p"], locations)
 
     with pytest.raises(PartitionError, match=r"1 partition\(s\).*p=4.*allow_missing_partitions"):
         listed(spark, table)
@@ -273,8 +274,8 @@ def test_rule_44_an_empty_root_and_a_table_without_partitions_have_no_files(spar
 
 def test_rule_54_a_partition_in_a_bucket_that_is_not_there_fails_the_table(spark, bucket, put, make_table):
     put(bucket, "t/p=1/f")
-    places = [(["1"], f"s3://{bucket}/t/p=1"), (["2"], f"s3://{bucket}-gone/t/p=2")]
-    table = make_table(f"s3://{bucket}/t", ["p"], places)
+    locations = [(["1"], f"s3://{bucket}/t/p=1"), (["2"], f"s3://{bucket}-gone/t/p=2")]
+    table = make_table(f"s3://{bucket}/t", ["p"], locations)
     with pytest.raises(MissingError, match=f"the partition p=2 of .*t at s3://{bucket}-gone/t/p=2"):
         listed(spark, table, allow_missing_partitions=True)
 
@@ -282,10 +283,6 @@ def test_rule_54_a_partition_in_a_bucket_that_is_not_there_fails_the_table(spark
 @pytest.fixture
 def deny_listing(aws_endpoint, monkeypatch):
     """While it is entered, moto checks IAM policies, and this process may do everything but list one bucket."""
-
-    def check_identities(after_requests: str) -> None:
-        headers = {"Content-Type": "text/plain"}
-        urlopen(Request(f"{aws_endpoint}/moto-api/reset-auth", after_requests.encode(), headers)).close()
 
     @contextmanager
     def deny(bucket: str) -> Iterator[None]:
@@ -299,11 +296,10 @@ def deny_listing(aws_endpoint, monkeypatch):
             patch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
             patch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
             aws._client.cache_clear()
-            check_identities("0")
             try:
-                yield
+                with checked_identities(aws_endpoint):
+                    yield
             finally:
-                check_identities("Infinity")
                 aws._client.cache_clear()
 
     return deny
@@ -314,8 +310,8 @@ def test_rule_54_a_denied_partition_is_not_an_absent_one(spark, bucket, put, s3,
     s3.create_bucket(Bucket=other)
     put(bucket, "t/p=1/f")
     put(other, "t/p=2/f")
-    places = [(["1"], f"s3://{bucket}/t/p=1"), (["2"], f"s3://{other}/t/p=2")]
-    table = make_table(f"s3://{bucket}/t", ["p"], places)
+    locations = [(["1"], f"s3://{bucket}/t/p=1"), (["2"], f"s3://{other}/t/p=2")]
+    table = make_table(f"s3://{bucket}/t", ["p"], locations)
 
     with deny_listing(other):
         with pytest.raises(AccessDeniedError, match=f"the partition p=2 of .*t at s3://{other}/t/p=2: AccessDenied"):
@@ -340,8 +336,8 @@ def test_rule_43_partitions_that_share_files_are_refused(spark, make_table, firs
 
 
 def test_rule_43_names_that_begin_alike_do_not_overlap():
-    places = ["s3://b/orders", "s3://b/orders_v2", "s3://b/orders!", "s3://c/orders/x", "file:///orders/x", "s3://b/o"]
-    partitions = [PartitionLocation({"p": str(n)}, parse_location(place)) for n, place in enumerate(places)]
+    uris = ["s3://b/orders", "s3://b/orders_v2", "s3://b/orders!", "s3://c/orders/x", "file:///orders/x", "s3://b/o"]
+    partitions = [PartitionLocation({"p": str(n)}, parse_location(uri)) for n, uri in enumerate(uris)]
     check_locations(TableInfo("t", "s3://b/t"), partitions, ConversionOptions())
 
 

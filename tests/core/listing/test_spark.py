@@ -1,12 +1,10 @@
-"""DatabricksListing: partitions from a real Hive metastore, files listed by Spark, on the local disk by the driver."""
+"""DatabricksListing: partitions from a real Hive metastore, files listed by Spark, or by the driver on a local disk."""
 
 from __future__ import annotations
 
-import os
 import uuid
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 
@@ -25,16 +23,12 @@ from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage.uri import parse_location
+from tests.support.aws import checked_identities
+from tests.support.files import write_files
 
 ODD = "a/b c%d=e"
 ODD_FOLDER = "a%2Fb c%25d%3De"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
-def write(*files: Path, body: bytes = b"data") -> None:
-    for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(body)
 
 
 def listed(spark, table, **options) -> dict[str, Any]:
@@ -60,8 +54,8 @@ def hive_table(spark, database, tmp_path):
         spark.sql(
             f"CREATE EXTERNAL TABLE {sql_name} (v int) PARTITIONED BY ({keys}) STORED AS PARQUET LOCATION '{location}'"
         )
-        for spec, place in partitions:
-            spark.sql(f"ALTER TABLE {sql_name} ADD PARTITION ({spec}) LOCATION '{place}'")
+        for spec, partition_location in partitions:
+            spark.sql(f"ALTER TABLE {sql_name} ADD PARTITION ({spec}) LOCATION '{partition_location}'")
         columns = [key.split()[0] for key in keys.split(",")]
         return TableInfo(name, location, database=database, partition_keys=columns, source="spark")
 
@@ -70,7 +64,7 @@ def hive_table(spark, database, tmp_path):
 
 @pytest.mark.usefixtures("local_lister")
 def test_files_have_paths_sizes_times_and_the_common_schema(spark, tmp_path):
-    write(tmp_path / "t" / "a.parquet", body=b"12345")
+    write_files(tmp_path / "t" / "a.parquet", body=b"12345")
     table = TableInfo("t", str(tmp_path / "t"))
     modified = int((tmp_path / "t" / "a.parquet").stat().st_mtime * 1000)
 
@@ -82,7 +76,7 @@ def test_files_have_paths_sizes_times_and_the_common_schema(spark, tmp_path):
 
 
 @pytest.mark.usefixtures("local_lister")
-def test_rules_19_24_null_partitions_and_odd_values_keep_values_and_places(spark, database):
+def test_rules_19_24_null_partitions_and_odd_values_keep_values_and_locations(spark, database):
     spark.sql(f"CREATE TABLE {database}.t (v int) PARTITIONED BY (s string, i int, d date) STORED AS PARQUET")
     values = [
         (ODD, "1", "2024-01-02"),
@@ -112,10 +106,10 @@ def test_rules_19_24_null_partitions_and_odd_values_keep_values_and_places(spark
 def test_rule_43_partitions_outside_the_root_and_in_another_bucket_are_listed_and_orphans_not(
     spark, tmp_path, bucket, s3, hive_table
 ):
-    write(tmp_path / "t/p=1/000000_0", tmp_path / "t/p=9/orphan", tmp_path / "a b%20{c}/f")
+    write_files(tmp_path / "t/p=1/000000_0", tmp_path / "t/p=9/orphan", tmp_path / "a b%20{c}/f")
     s3.put_object(Bucket=bucket, Key="far/sub dir/f", Body=b"data")
-    places = [("p=1", tmp_path / "t/p=1"), ("p=2", tmp_path / "a b%20{c}"), ("p=3", f"s3://{bucket}/far")]
-    table = hive_table("p int", places)
+    locations = [("p=1", tmp_path / "t/p=1"), ("p=2", tmp_path / "a b%20{c}"), ("p=3", f"s3://{bucket}/far")]
+    table = hive_table("p int", locations)
 
     assert listed(spark, table) == {
         f"file://{tmp_path}/t/p=1/000000_0": {"p": "1"},
@@ -133,7 +127,7 @@ def test_s3_listing_asks_the_session_for_the_partitions_of_its_tables(spark, buc
 
 def test_rule_20_values_keep_the_text_of_the_metastore(spark, tmp_path, hive_table):
     """MSCK REPAIR takes ``m=01`` of an int column as it is, and Spark then looks for the partition 1."""
-    write(tmp_path / "t/m=01/f", tmp_path / "t/m=1/f", tmp_path / "t/m=02/f")
+    write_files(tmp_path / "t/m=01/f", tmp_path / "t/m=1/f", tmp_path / "t/m=02/f")
     table = hive_table("m int")
     spark.sql(f"MSCK REPAIR TABLE {table.database}.t")
 
@@ -145,12 +139,12 @@ def test_rule_20_values_keep_the_text_of_the_metastore(spark, tmp_path, hive_tab
 
 def test_spark_tables_are_listed_by_their_catalog_or_by_their_folders(spark, tmp_path, database):
     for name, managed in (("tracked", "true"), ("untracked", "false")):
-        place = tmp_path / name
-        write(place / "P=1/f", place / "P=2/f", tmp_path / f"{name}-away/f")
+        location = tmp_path / name
+        write_files(location / "P=1/f", location / "P=2/f", tmp_path / f"{name}-away/f")
         spark.conf.set("spark.sql.hive.manageFilesourcePartitions", managed)
         # timestamp_ntz is nothing Hive knows: Spark stores such a table as if it were text.
         spark.sql(f"""CREATE TABLE {database}.{name} (v timestamp_ntz, P int) USING parquet PARTITIONED BY (P)
-                      LOCATION '{place}'""")
+                      LOCATION '{location}'""")
     spark.conf.unset("spark.sql.hive.manageFilesourcePartitions")
     spark.sql(f"ALTER TABLE {database}.tracked ADD PARTITION (P=1)")
     spark.sql(f"ALTER TABLE {database}.tracked ADD PARTITION (P=3) LOCATION '{tmp_path}/tracked-away'")
@@ -170,9 +164,9 @@ def test_rules_40_41_42_hidden_and_empty_files_go_and_subfolders_stay(spark, tmp
     kept = ["000000_0", "_col=1/f", "HIVE_UNION_SUBDIR_1/000000_0", "a b", "p{x,y}", "b[ab]", "s*", "q?", "pc%20x"]
     kept += ["c:d", "h#", "u+é", "new\nline"]
     gone = ["_SUCCESS", "_temporary/0/f", ".hive-staging_x/f", "_spark_metadata/0", "x_$folder$", "_delta_log/0.json"]
-    write(*(tmp_path / "_t{x}" / name for name in [*kept, *gone, "_metadata"]))
-    write(tmp_path / "_t{x}/empty.parquet", body=b"")
-    write(tmp_path / "_tx/f", tmp_path / "_t{x}2/f")
+    write_files(*(tmp_path / "_t{x}" / name for name in [*kept, *gone, "_metadata"]))
+    write_files(tmp_path / "_t{x}/empty.parquet", body=b"")
+    write_files(tmp_path / "_tx/f", tmp_path / "_t{x}2/f")
     table = TableInfo("t", f"{tmp_path}/_t{{x}}")
     assert set(listed(spark, table)) == {f"file://{tmp_path}/_t{{x}}/{name}" for name in kept}
 
@@ -187,11 +181,13 @@ def test_s3_names_come_back_as_they_are_on_the_storage(spark, bucket, s3):
 
 
 @pytest.mark.usefixtures("local_lister")
-def test_rule_43_a_partition_with_nothing_at_its_place_is_refused_unless_allowed(spark, tmp_path, bucket, hive_table):
-    write(tmp_path / "t/p=1/f")
+def test_rule_43_a_partition_with_nothing_at_its_location_is_refused_unless_allowed(
+    spark, tmp_path, bucket, hive_table
+):
+    write_files(tmp_path / "t/p=1/f")
     (tmp_path / "t/p=2").mkdir()
-    places = [(f"p={n}", tmp_path / f"t/p={n}") for n in (1, 2)]
-    table = hive_table("p int", [*places, ("p=3", tmp_path / "gone"), ("p=4", f"s3://{bucket}/gone")])
+    locations = [(f"p={n}", tmp_path / f"t/p={n}") for n in (1, 2)]
+    table = hive_table("p int", [*locations, ("p=3", tmp_path / "gone"), ("p=4", f"s3://{bucket}/gone")])
     # Spark makes the folder of a partition that it adds.
     (tmp_path / "gone").rmdir()
     missing = {row[0] for row in spark.sql(f"SHOW PARTITIONS {table.database}.t").collect()} - {"p=1", "p=2"}
@@ -221,24 +217,18 @@ def test_rule_54_a_bucket_that_is_not_there_is_an_error(spark, tmp_path):
 
 
 def test_rule_54_a_denied_partition_is_not_an_absent_one(spark, tmp_path, bucket, s3, hive_table, aws_endpoint):
-    write(tmp_path / "t/p=1/f")
+    write_files(tmp_path / "t/p=1/f")
     s3.put_object(Bucket=bucket, Key="far/f", Body=b"data")
     table = hive_table("p int", [("p=1", tmp_path / "t/p=1"), ("p=2", f"s3://{bucket}/far")])
 
-    def check_identities(after_requests: str) -> None:
-        headers = {"Content-Type": "text/plain"}
-        urlopen(Request(f"{aws_endpoint}/moto-api/reset-auth", after_requests.encode(), headers)).close()
-
-    check_identities("0")  # the session's keys belong to nobody that moto knows
-    try:
-        with pytest.raises(AccessDeniedError, match=f"the partition p=2 of .*t at s3://{bucket}/far"):
-            listed(spark, table, allow_missing_partitions=True)
-    finally:
-        check_identities("Infinity")
+    # The session's keys belong to nobody that moto knows.
+    denied = pytest.raises(AccessDeniedError, match=f"the partition p=2 of .*t at s3://{bucket}/far")
+    with checked_identities(aws_endpoint), denied:
+        listed(spark, table, allow_missing_partitions=True)
 
 
 def test_rule_43_partitions_that_share_files_are_refused(spark, tmp_path, hive_table):
-    write(tmp_path / "a/f", tmp_path / "b/c/f")
+    write_files(tmp_path / "a/f", tmp_path / "b/c/f")
     same = hive_table("p int", [("p=1", tmp_path / "a"), ("p=2", f"file:{tmp_path}/a")], name="same")
     with pytest.raises(PartitionError, match=r"p=1.*p=2 at the same place"):
         listed(spark, same)
@@ -263,8 +253,8 @@ def test_rule_51_odd_table_names_are_quoted_and_unknown_tables_are_named(spark, 
 
 @pytest.mark.usefixtures("local_lister")
 @pytest.mark.parametrize("name", ["gone[1]", "gone{a,b}", "gone*", "gone"])
-def test_rule_43_a_missing_place_whose_name_looks_like_a_pattern_is_refused_too(spark, tmp_path, hive_table, name):
-    write(tmp_path / "t" / "p=1" / "f")
+def test_rule_43_a_missing_location_whose_name_looks_like_a_pattern_is_refused_too(spark, tmp_path, hive_table, name):
+    write_files(tmp_path / "t" / "p=1" / "f")
     table = hive_table("p int", [("p=1", f"{tmp_path}/t/p=1"), ("p=2", f"{tmp_path}/{name}/x")])
     (tmp_path / name / "x").rmdir()  # Hive made it
     with pytest.raises(PartitionError, match="nothing at their location"):
@@ -272,7 +262,7 @@ def test_rule_43_a_missing_place_whose_name_looks_like_a_pattern_is_refused_too(
     assert list(listed(spark, table, allow_missing_partitions=True).values()) == [{"p": "1"}]
 
 
-def test_a_place_that_names_no_host_is_on_the_sessions_own(spark):
+def test_a_location_that_names_no_host_is_on_the_sessions_own(spark):
     files = spark.createDataFrame([("hdfs://nn:8020/t/p=1/f", 1, 0, None)], FILES_SCHEMA)
     location = TableLocation(parse_location("hdfs:///t"), None, "the table t")
     assert [row.path for row in assign_locations(files, [location]).collect()] == ["hdfs://nn:8020/t/p=1/f"]
@@ -280,7 +270,7 @@ def test_a_place_that_names_no_host_is_on_the_sessions_own(spark):
 
 @pytest.mark.usefixtures("local_lister")
 def test_links_are_followed_and_those_to_nothing_are_no_files(spark, tmp_path):
-    write(tmp_path / "elsewhere" / "day=1" / "a.parquet", tmp_path / "t" / "day=2" / "b.parquet")
+    write_files(tmp_path / "elsewhere" / "day=1" / "a.parquet", tmp_path / "t" / "day=2" / "b.parquet")
     (tmp_path / "t" / "day=1").symlink_to(tmp_path / "elsewhere" / "day=1")
     (tmp_path / "t" / "day=2" / "c.parquet").symlink_to(tmp_path / "elsewhere" / "day=1" / "a.parquet")
     (tmp_path / "t" / "day=2" / "d.parquet").symlink_to(tmp_path / "nowhere")
@@ -288,23 +278,3 @@ def test_links_are_followed_and_those_to_nothing_are_no_files(spark, tmp_path):
     assert sorted(path.removeprefix(f"file://{tmp_path}/t/") for path in found) == [
         "day=1/a.parquet", "day=2/b.parquet", "day=2/c.parquet",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [b"\xff.parquet", b"\xff/a.parquet"])
-def test_a_name_that_is_not_utf8_is_refused(spark, tmp_path, name):
-    write(tmp_path / "t" / "a.parquet", Path(os.fsdecode(os.fsencode(tmp_path / "t") + b"/" + name)))
-    with pytest.raises(PermanentError, match=r"'\\udcff(.parquet)?' in the table t has a name that is not UTF-8"):
-        listed(spark, TableInfo("t", str(tmp_path / "t")))
-
-
-def test_a_location_that_is_a_file_is_refused(spark, tmp_path):
-    write(tmp_path / "t")
-    with pytest.raises(PermanentError, match=r"Listing the table t at file://.*/t: Not a directory"):
-        listed(spark, TableInfo("t", str(tmp_path / "t")))
-
-
-def test_links_in_a_circle_are_refused(spark, tmp_path):
-    write(tmp_path / "t" / "a.parquet")
-    (tmp_path / "t" / "again").symlink_to(tmp_path / "t")
-    with pytest.raises(PermanentError, match="symbolic links"):
-        listed(spark, TableInfo("t", str(tmp_path / "t")))

@@ -147,7 +147,7 @@ def test_an_object_replaced_between_two_reads_is_not_what_was_listed(aws_endpoin
     ],
     ids=["none", "others"],
 )
-def test_credentials_that_s3_denies_are_told_from_none_at_all(s3proxy_endpoint, monkeypatch, keys, kind):
+def test_credentials_that_s3_denies_differ_from_none_at_all(s3proxy_endpoint, monkeypatch, keys, kind):
     """What is denied to a known identity may be a single file: that is an error, whoever else can read the table."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)

@@ -26,6 +26,7 @@ from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 from tests.support import dbutils_module
+from tests.support.files import tree
 from tests.support.s3_servers import s3_server
 from tests.support.storages import read
 
@@ -33,7 +34,7 @@ MEBIBYTE = 1024 * 1024
 
 
 @pytest.fixture(params=["moto", "s3proxy", "local", "hadoop", "dbutils"])
-def place(
+def storage_folder(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Storage, Location]]:
     """A storage and a folder on it that does not exist yet."""
@@ -51,10 +52,6 @@ def place(
         yield found, parse_location(f"{tmp_path}/a b/t'1%20")
 
 
-def tree(folder: Path) -> dict[str, bytes | None]:
-    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
-
-
 class Broken(io.BytesIO):
     """A source whose second read fails, as on a full or broken disk."""
 
@@ -64,83 +61,85 @@ class Broken(io.BytesIO):
         return super().read(10)
 
 
-def test_rule_2_an_entry_is_written_once_and_never_overwritten(place: tuple[Storage, Location]) -> None:
-    where, folder = place
+def test_rule_2_an_entry_is_written_once_and_never_overwritten(storage_folder: tuple[Storage, Location]) -> None:
+    storage, folder = storage_folder
     path = folder.child("0.json")
-    assert where.put_if_absent(path, io.BytesIO(b"first"))
-    assert not where.put_if_absent(path, io.BytesIO(b"second, longer"))
-    assert read(where, path) == b"first"
-    assert where.size(path) == 5
-    assert where.list_names(folder) == ["0.json"], "no temporary file is left"
+    assert storage.put_if_absent(path, io.BytesIO(b"first"))
+    assert not storage.put_if_absent(path, io.BytesIO(b"second, longer"))
+    assert read(storage, path) == b"first"
+    assert storage.size(path) == 5
+    assert storage.list_names(folder) == ["0.json"], "no temporary file is left"
 
 
-def test_a_source_is_written_from_its_beginning_whatever_was_read_of_it(place: tuple[Storage, Location]) -> None:
-    where, folder = place
+def test_a_source_is_written_from_its_beginning_whatever_was_read_of_it(
+    storage_folder: tuple[Storage, Location],
+) -> None:
+    storage, folder = storage_folder
     source = io.BytesIO(b"one\ntwo\n")
     source.read()
-    assert where.put_if_absent(folder.child("x"), source)
-    with where.open(folder.child("x")) as lines:
+    assert storage.put_if_absent(folder.child("x"), source)
+    with storage.open(folder.child("x")) as lines:
         assert lines.readline() == b"one\n"
-    with where.open(folder.child("x")) as lines:
+    with storage.open(folder.child("x")) as lines:
         assert list(lines) == [b"one\n", b"two\n"]
 
 
-def test_a_large_entry_is_streamed_whole(place: tuple[Storage, Location]) -> None:
-    where, folder = place
+def test_a_large_entry_is_streamed_whole(storage_folder: tuple[Storage, Location]) -> None:
+    storage, folder = storage_folder
     content = os.urandom(3 * MEBIBYTE + 17)
-    assert where.put_if_absent(folder.child("x"), io.BytesIO(content))
-    assert read(where, folder.child("x")) == content
+    assert storage.put_if_absent(folder.child("x"), io.BytesIO(content))
+    assert read(storage, folder.child("x")) == content
 
 
-def test_absent_is_said_so(place: tuple[Storage, Location]) -> None:
-    where, folder = place
-    assert where.list_names(folder) == []
+def test_absent_is_said_so(storage_folder: tuple[Storage, Location]) -> None:
+    storage, folder = storage_folder
+    assert storage.list_names(folder) == []
     with pytest.raises(MissingError, match=r"0\.json"):
-        where.open(folder.child("0.json"))
+        storage.open(folder.child("0.json"))
     with pytest.raises(MissingError, match=r"0\.json"):
-        where.size(folder.child("0.json"))
+        storage.size(folder.child("0.json"))
 
 
-def test_names_are_listed_one_level_deep(place: tuple[Storage, Location]) -> None:
-    where, folder = place
+def test_names_are_listed_one_level_deep(storage_folder: tuple[Storage, Location]) -> None:
+    storage, folder = storage_folder
     for name in ("b", "a%20b", "sub/c", "sub/d"):
-        where.put_if_absent(Location(folder.scheme, folder.authority, f"{folder.path}/{name}"), io.BytesIO(b"x"))
-    assert sorted(where.list_names(folder)) == ["a%20b", "b", "sub/"]
+        storage.put_if_absent(Location(folder.scheme, folder.authority, f"{folder.path}/{name}"), io.BytesIO(b"x"))
+    assert sorted(storage.list_names(folder)) == ["a%20b", "b", "sub/"]
 
 
-def test_entries_have_sizes_and_times_and_no_folders(place: tuple[Storage, Location]) -> None:
-    where, folder = place
-    assert where.list_files(folder) == []
+def test_entries_have_sizes_and_times_and_no_folders(storage_folder: tuple[Storage, Location]) -> None:
+    storage, folder = storage_folder
+    assert storage.list_files(folder) == []
     before = time.time_ns() // 1_000_000
     for name, content in (("b", b""), ("a%20b", b"abc"), ("sub/c", b"x")):
-        where.put_if_absent(Location(folder.scheme, folder.authority, f"{folder.path}/{name}"), io.BytesIO(content))
-    found = {file.name: file for file in where.list_files(folder)}
+        storage.put_if_absent(Location(folder.scheme, folder.authority, f"{folder.path}/{name}"), io.BytesIO(content))
+    found = {file.name: file for file in storage.list_files(folder)}
     assert {name: file.size for name, file in found.items()} == {"a%20b": 3, "b": 0}
     # S3 tells whole seconds.
     assert all(before - 1000 <= file.modified <= time.time_ns() // 1_000_000 for file in found.values())
 
 
-def test_deleting_can_be_done_again(place: tuple[Storage, Location]) -> None:
-    where, folder = place
+def test_deleting_can_be_done_again(storage_folder: tuple[Storage, Location]) -> None:
+    storage, folder = storage_folder
     for name in ("a", "b"):
-        where.put_if_absent(folder.child(name), io.BytesIO(b"x"))
-    where.delete(folder.child("a"))
-    where.delete(folder.child("a"))
-    assert where.list_names(folder) == ["b"]
+        storage.put_if_absent(folder.child(name), io.BytesIO(b"x"))
+    storage.delete(folder.child("a"))
+    storage.delete(folder.child("a"))
+    assert storage.list_names(folder) == ["b"]
 
 
-def test_a_file_is_moved_whole_and_moving_can_be_done_again(place: tuple[Storage, Location]) -> None:
-    where, folder = place
+def test_a_file_is_moved_whole_and_moving_can_be_done_again(storage_folder: tuple[Storage, Location]) -> None:
+    storage, folder = storage_folder
     source, target = folder.child("a%20b"), folder.child("aside").child("c d").child("e+f")
     content = os.urandom(MEBIBYTE + 1)
-    where.put_if_absent(source, io.BytesIO(content))
-    where.move(source, target)
-    assert read(where, target) == content
-    assert where.list_names(folder) == ["aside/"]
-    where.move(source, target)
-    assert read(where, target) == content
+    storage.put_if_absent(source, io.BytesIO(content))
+    storage.move(source, target)
+    assert read(storage, target) == content
+    assert storage.list_names(folder) == ["aside/"]
+    storage.move(source, target)
+    assert read(storage, target) == content
     with pytest.raises(MissingError):
-        where.move(source, folder.child("elsewhere"))
+        storage.move(source, folder.child("elsewhere"))
 
 
 def test_the_storage_follows_the_scheme() -> None:
@@ -163,21 +162,21 @@ def test_a_session_without_a_jvm_is_refused_clearly() -> None:
 
 
 def test_a_file_system_without_its_jar_is_refused(spark: Any) -> None:
-    where = storage_for(parse_location("gs://b/t"), spark, ConversionOptions())
+    storage = storage_for(parse_location("gs://b/t"), spark, ConversionOptions())
     with pytest.raises(PermanentError, match="jar"):
-        where.put_if_absent(parse_location("gs://b/t/x"), io.BytesIO(b"x"))
+        storage.put_if_absent(parse_location("gs://b/t/x"), io.BytesIO(b"x"))
 
 
 @pytest.mark.parametrize("kind", ["local", "hadoop"])
 def test_rule_3_a_write_that_fails_leaves_the_folder_as_it_was(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    where = LocalStorage() if kind == "local" else HadoopStorage(request.getfixturevalue("spark"))
+    storage = LocalStorage() if kind == "local" else HadoopStorage(request.getfixturevalue("spark"))
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "data.parquet").write_bytes(b"data")
     before = tree(tmp_path)
     with pytest.raises((TransientError, OSError)):
-        where.put_if_absent(parse_location(f"{tmp_path}/table/_delta_log/0.json"), Broken(b"x" * 100))
+        storage.put_if_absent(parse_location(f"{tmp_path}/table/_delta_log/0.json"), Broken(b"x" * 100))
     assert tree(tmp_path) == before
 
 

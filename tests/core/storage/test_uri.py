@@ -60,7 +60,7 @@ def test_rule_16_relative_only_under_the_root():
     assert written("s3://other/warehouse/orders/f") == "s3://other/warehouse/orders/f"
 
 
-def test_rule_16_s3_s3a_and_s3n_are_one_place_spelt_as_the_table_is():
+def test_rule_16_s3_s3a_and_s3n_are_one_location_spelt_as_the_table_is():
     assert written("s3a://bucket/warehouse/orders/f") == "f"
     assert written("s3n://other/f", "s3a://bucket/t") == "s3a://other/f"
     assert parse_location("s3a://b/t/").canonical == parse_location("s3://b/t").canonical

@@ -3,55 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import runpy
-import socket
 import sys
 import threading
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from airflow_hive_to_delta.engines import GlueJob, JobError, JobSpec
+from airflow_hive_to_delta.engines import GlueJob, JobError
 from airflow_hive_to_delta.engines.package import main_script
 from airflow_hive_to_delta.job.documents import DONE
-from tests.support.aws import REGION
-from tests.support.aws_apis import ApiError
-from tests.support.imports import imported_by
-from tests.support.platform_glue import NAME, ROLE, GluePlatform
-
-SPEC = JobSpec(
-    "Convert sales.orders",
-    "s3://lake/staging/job/_request.json",
-    "s3://lake/staging/job",
-    "dag-1-2-abc",
-    package_uri="s3://lake/staging/packages/core.zip",
-    main_uri="s3://lake/staging/packages/run_job.py",
-    timeout=90,
-)
-REFUSALS = [
-    (ApiError(400, "AccessDeniedException", "not authorized"), False, r"glue:StartJobRun.*iam:PassRole on arn"),
-    (ApiError(400, "InvalidInputException", "Role is not valid"), False, "trusts glue.amazonaws.com"),
-    (ApiError(400, "EntityNotFoundException", "no such job"), True, "the next try creates it"),
-    (ApiError(400, "ConcurrentRunsExceededException", "exceeded"), True, "max_concurrent_runs is 200: raise it"),
-    (ApiError(400, "ResourceNumberLimitExceededException", "DPU"), True, "ask AWS for more"),
-    (ApiError(400, "ExpiredTokenException", "expired"), True, "The credentials have expired"),
-]
+from tests.support.aws import REGION, ROLE
+from tests.support.aws_apis import SPEC, ApiError, open_platform
+from tests.support.platform_glue import NAME, GluePlatform
 
 
 @pytest.fixture
 def platform(aws_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GluePlatform]:
-    monkeypatch.setattr("airflow_hive_to_delta.engines.aws._PAUSES", (0.0, 0.0, 0.0))
-    made = GluePlatform(tmp_path, staging="s3://lake/staging")
-    made.held = None
-    yield made
-    made.close()
+    with open_platform(GluePlatform, tmp_path, monkeypatch) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -222,16 +197,6 @@ def test_a_definition_that_others_change_at_the_same_time(platform, engine) -> N
     assert raised.value.retryable
 
 
-@pytest.mark.parametrize(("refusal", "retryable", "advice"), REFUSALS, ids=[each[0].code for each in REFUSALS])
-def test_a_refused_start_says_what_to_do(platform, engine, refusal, retryable, advice) -> None:
-    platform.refusals = [refusal]
-    with pytest.raises(JobError, match=advice) as raised:
-        engine.submit(SPEC, {})
-    assert raised.value.retryable is retryable
-    assert f"of the Glue job {NAME!r}" in str(raised.value)
-    assert engine.submit(SPEC, {}).id in platform.runs, "it gets well"
-
-
 def test_the_limit_of_runs_at_a_time_is_glues(platform, engine) -> None:
     few = replace(engine, max_concurrent_runs=1)
     first = few.submit(SPEC, {})
@@ -292,74 +257,9 @@ def test_what_glue_says_of_a_run(platform, engine, state, meant, said) -> None:
     assert (said in status.error) if said else status.error is None
 
 
-def test_a_run_that_is_gone_and_a_platform_that_fails(platform, engine) -> None:
-    ref = engine.submit(SPEC, {})
-    assert engine.status(replace(ref, id="jr_x")).state == "not_found"
-    platform.failures = [429, 503, None, 403]
-    for _ in range(4):
-        with pytest.raises(Exception, match=r"as the test says|Connection was closed"):
-            engine.status(ref)
-    assert engine.status(ref).state == "running"
-
-
-def test_a_run_is_stopped_and_one_that_has_ended_or_is_gone_is_left_alone(platform, engine) -> None:
-    ref = engine.submit(SPEC, {})
-    for _ in range(2):
-        engine.cancel(ref, 4)
-    assert [job.state for job in platform.jobs] == ["cancelled"]
-    engine.cancel(replace(ref, id="jr_x"), 4)
-
-
-def test_a_run_that_glue_does_not_stop_is_told(platform, engine) -> None:
+def test_a_run_that_glue_does_not_stop_is_an_error(platform, engine) -> None:
     ref = engine.submit(SPEC, {})
     refused = {"JobRunId": ref.id, "ErrorDetail": {"ErrorCode": "InternalServiceException", "ErrorMessage": "later"}}
     platform.batch_stop_job_run = lambda _: {"Errors": [refused]}
     with pytest.raises(JobError, match=r"does not stop the run jr_.* InternalServiceException: later"):
         engine.cancel(ref, 4)
-
-
-def test_a_platform_that_does_not_answer_is_not_waited_for(platform, engine, monkeypatch) -> None:
-    ref = engine.submit(SPEC, {})
-    with socket.create_server(("127.0.0.1", 0)) as silent, monkeypatch.context() as elsewhere:
-        elsewhere.setenv("AWS_ENDPOINT_URL_GLUE", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        with pytest.raises(Exception, match="Read timeout"):
-            deepcopy(engine).cancel(ref, 0.4)
-    engine.cancel(ref, 4)
-
-
-def test_the_engine_is_made_again_from_json_and_can_be_copied(platform, engine) -> None:
-    own = replace(engine, conf={"spark.sql.shuffle.partitions": "64"}, connections=("vpc",))
-    ref = own.submit(SPEC, {})
-    path, arguments = json.loads(json.dumps(own.serialize()))
-    module, _, name = path.rpartition(".")
-    again = getattr(import_module(module), name)(**arguments)
-    assert again == own == deepcopy(own)
-    assert again.status(ref).state == "running"
-    assert repr(again) == (
-        f"GlueJob(name={NAME!r}, role={ROLE!r}, worker_type='G.1X', number_of_workers=2, "
-        "conf=<spark.sql.shuffle.partitions>, aws_conn_id=None)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"name": " "}, "name is ' ', expected a text"),
-        ({"role": None}, "role is None, expected a text"),
-        ({"glue_version": "4.0"}, "glue_version is '4.0', expected '5.0' or later"),
-        ({"number_of_workers": 1}, "number_of_workers is 1, expected a whole number, at least 2"),
-        ({"max_concurrent_runs": 0}, "max_concurrent_runs is 0"),
-        ({"execution_class": "flex"}, "execution_class is 'flex', expected 'STANDARD' or 'FLEX'"),
-        ({"conf": {"spark.x": "-Da=b -Dc=d"}}, "has a space"),
-        ({"conf": {"spark.hadoop.fs.s3a.secret.key": "hush"}}, "holds a credential by its name. Give the role"),
-    ],
-)
-def test_wrong_arguments_are_refused_when_the_dag_is_parsed(arguments, message) -> None:
-    with pytest.raises(ValueError, match=message) as raised:
-        GlueJob(**{"name": NAME, "role": ROLE, **arguments})
-    assert "hush" not in str(raised.value)
-
-
-def test_a_dag_with_the_engine_loads_no_library_of_aws() -> None:
-    imported = imported_by(f"from airflow_hive_to_delta.engines import GlueJob\nGlueJob({NAME!r}, {ROLE!r})")
-    assert not imported & {"boto3", "botocore", "pyspark", "pyarrow", "airflow"}

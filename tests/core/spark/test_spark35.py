@@ -16,7 +16,7 @@ CHOSEN = (
     f"{LIFECYCLE}/test_sync.py::test_new_files_are_one_entry_with_the_transaction_of_the_run",
     f"{LIFECYCLE}/test_verify.py::test_a_table_of_glue_with_partitions_in_another_bucket_passes[full]",
     f"{LIFECYCLE}/test_rollback.py::test_rolled_back_and_converted_again_and_rolled_back_again",
-    "tests/core/listing/test_inventory.py::test_a_row_without_a_place_or_a_size_is_an_error",
+    "tests/core/listing/test_inventory.py::test_a_row_without_a_path_or_a_size_is_an_error",
 )
 
 

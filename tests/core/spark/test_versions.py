@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shlex
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles
 from airflow_hive_to_delta.core.models import FILES_SCHEMA
-from airflow_hive_to_delta.core.spark.session import _submit_arguments, local_session_conf
+from airflow_hive_to_delta.core.spark.session import local_session_conf
 from airflow_hive_to_delta.core.spark.versions import SPARK_4_JARS, SPARK_35_JARS, local_jars
 
 
@@ -47,16 +43,3 @@ def test_the_jars_are_those_for_the_installed_pyspark(
     monkeypatch.setattr(pyspark, "__version__", version)
     assert local_jars() == jars
     assert scala in local_session_conf()["spark.jars.packages"]
-
-
-def test_a_local_session_reads_the_defaults_and_its_own_settings_come_after_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    (tmp_path / "spark-defaults.conf").write_text("spark.app.name ü\nspark.ui.enabled true", encoding="utf-8")
-    with _submit_arguments({"spark.ui.enabled": "false"}):
-        (_, file, *_) = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    assert [re.split("[ =]", line) for line in lines] == [
-        *(["spark.app.name", "ü"], ["spark.ui.enabled", "true"], ["spark.ui.enabled", "false"]),
-    ]

@@ -353,7 +353,7 @@ def test_rule_2_a_store_that_ignores_the_condition_is_refused_and_left_as_it_was
 
 
 @only_moto
-def test_an_identity_that_may_not_delete_is_told_what_it_leaves_behind(
+def test_an_identity_that_may_not_delete_gets_an_error_that_names_what_it_leaves_behind(
     bucket: str, s3: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     events: Any = aws.s3_client(bucket).meta.events
