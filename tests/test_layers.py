@@ -53,9 +53,10 @@ HEAVY = {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy", "delta"}
 OF_TESTS = re.compile(r"(^|\.)(test_\w+|conftest)$")
 #: What Spark Connect does not have.
 JVM_NAMES = {"_jvm", "_jsc", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd"}
-#: The doors to a JVM, each of which says plainly when there is none: Hadoop's file systems, and the id of the streaming
-#: query that a batch belongs to; Delta's own checkpoints; and what only the JVM of Spark 3.5 has.
-JVM_DOORS = {
+#: The modules that may use the JVM, each of which can do without it or raises an error that says so: for Hadoop's file
+#: systems, the id of the streaming query that a batch belongs to, what only the JVM of Spark 3.5 has, and checkpoints
+#: that Delta Lake writes.
+MODULES_WITH_JVM = {
     "core/storage/hadoop.py", "core/spark/session.py", "core/spark/versions.py", "core/spark/delta_log.py",
 }  # fmt: skip
 
@@ -162,7 +163,7 @@ def test_the_job_knows_no_engine() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in CORE if str(path.relative_to(PACKAGE)) not in JVM_DOORS],
+    [path for path in CORE if str(path.relative_to(PACKAGE)) not in MODULES_WITH_JVM],
     ids=lambda path: str(path.relative_to(PACKAGE / "core")),
 )
 def test_the_core_uses_only_what_spark_connect_offers(path: Path) -> None:

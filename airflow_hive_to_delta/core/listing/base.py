@@ -42,14 +42,19 @@ class Listing(Protocol):
 
 
 class DataFrameListing(ABC):
-    """A listing that gives the files of a table as a DataFrame, so that the driver need not hold them all."""
+    """A listing that gives the files of a table as a DataFrame.
+
+    Where Spark lists the files, or reads them from an inventory, the driver does not hold them. A listing that the
+    driver makes itself, on S3 or on the local disk, overrides :meth:`list_table` and holds them as one Arrow table:
+    some 150 bytes a file, about 150 MB for a million files.
+    """
 
     @abstractmethod
     def list_files_df(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> DataFrame:
         """The data files of a table, in FILES_SCHEMA."""
 
     def list_table(self, spark: SparkSession, table: TableInfo, options: ConversionOptions) -> ListedFiles:
-        """The data files of a table. A listing that this process makes by itself gives them without Spark."""
+        """The data files of a table: a DataFrame, or an Arrow table where this process has listed them itself."""
         return ListedFiles(spark, self.list_files_df(spark, table, options))
 
     def list_files(self, spark: SparkSession, table: TableInfo) -> list[ParquetFileInfo]:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 class S3Listing(DataFrameListing):
     """Lists files on S3 with boto3 from this machine, with many requests in parallel, each bucket in its own region.
 
+    The files of a table are held in this process as one Arrow table: some 150 bytes a file, about 150 MB for a million
+    files. For tables that are too large for that, list by Spark or from an inventory.
+
     :param region: where to ask for the buckets' regions, and the region of the Glue database.
     :param glue_database: the Glue database that has the tables' partitions, when the tables do not say so themselves.
     :param max_workers: how many requests are made in parallel.
