@@ -243,7 +243,7 @@ class DeltaRs(Contender):
 
 
 class PyIceberg(Contender):
-    """PyIceberg's way of the same job."""
+    """Adds the files of the tables to new Iceberg tables, by PyIceberg."""
 
     name = "pyiceberg"
     description = (

@@ -29,7 +29,7 @@ FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
 
 @dataclass(frozen=True)
 class SeenFolders:
-    """What a listing has seen beside the data files, so that nobody has to ask the storage again."""
+    """The folders and Delta logs that a listing has seen, so that later checks need no more requests."""
 
     #: Folders that were listed with all that lies below them, save in hidden folders, whose files are not of a table.
     whole: set[Location] = field(default_factory=set)

@@ -120,8 +120,9 @@ class EarlierTries:
 def earlier_tries(
     tables: Iterable[str], paths: Iterable[str], read: Callable[[str], str], before: int | None = None
 ) -> EarlierTries:
-    """What the folders of a task's jobs tell of some tables.
+    """Find what the jobs of earlier tries have left of tables, in the folders of a task's jobs.
 
+    :param tables: the qualified names of the tables.
     :param paths: of the files in those folders, from the folder that holds them all.
     :param read: the text of one of them.
     :param before: jobs of this try and of later ones do not count.

@@ -1,6 +1,6 @@
-"""Finding out that nothing has changed, for tables that the driver knows by heart: without Spark.
+"""Finding out without Spark that nothing has changed in a table whose log and files are small enough for the driver.
 
-Most syncs of most tables find nothing new. What is found here is only that; every change is left to :mod:`changes`.
+Most syncs of most tables find nothing new. Only that is found out here; :mod:`changes` finds what has changed.
 """
 
 from __future__ import annotations
