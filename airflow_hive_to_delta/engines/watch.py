@@ -11,7 +11,7 @@ from airflow_hive_to_delta.engines.engine import Engine, JobStatus
 
 #: The longest that cancelling a job may take: Airflow kills a task 5 s after it has asked it to end.
 CANCEL_SECONDS = 4.0
-#: After so many seconds without a line of the job's log there is one that says how far the job is.
+#: The seconds between two lines that say how far a job is, whatever the job writes itself.
 PROGRESS_SECONDS = 30.0
 
 
@@ -31,7 +31,7 @@ class JobWatch:
         self._log = log
         self._describe = describe
         self.cursor = cursor
-        self._began = self._last_line = time.monotonic()
+        self._began = self._last_progress = time.monotonic()
         self._misses = 0
 
     def record(self, status: JobStatus) -> bool:
@@ -46,13 +46,20 @@ class JobWatch:
         return status.has_ended and not 0 < self._misses <= self._engine.poll_errors
 
     def log_progress(self, status: JobStatus) -> None:
-        """Write a line that says how far the job is, if its own log has had none for long."""
-        now = time.monotonic()
-        if status.log:
-            self._last_line = now
-        elif now - self._last_line >= PROGRESS_SECONDS:
-            self._last_line = now
+        """Write a line that says how far the job is, if the last one was PROGRESS_SECONDS ago.
+
+        Call it at each poll, and between two polls that are further apart than that. Lines of the job's own log do not
+        put it off: they need not say how far it is.
+
+        :param status: the job's latest.
+        """
+        if self.seconds_until_progress() <= 0:
+            self._last_progress = now = time.monotonic()
             self._log.info("%s", self._describe(status, now - self._began))
+
+    def seconds_until_progress(self) -> float:
+        """The seconds until :meth:`log_progress` writes its next line; 0 or less when it is due."""
+        return self._last_progress + PROGRESS_SECONDS - time.monotonic()
 
 
 def warn_of_failure(log: Any, engine: Engine, failures: int, error: Exception) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from importlib import import_module
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_hive_to_delta.engines import Engine, JobRef
+from airflow_hive_to_delta.engines import Engine, JobRef, JobStatus
 from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, warn_of_failure
 from airflow_hive_to_delta.triggers.job_progress import JobProgress
+
+#: The least that a trigger sleeps at a time between two polls.
+_SHORTEST_NAP_SECONDS = 0.5
 
 
 class SparkJobTrigger(BaseTrigger):
@@ -56,6 +60,7 @@ class SparkJobTrigger(BaseTrigger):
         progress = JobProgress(self.name, ref.results_uri, self.results_conn_id, self.table_count)
         watch = JobWatch(engine, self.log, progress.describe, self.cursor)
         failures = 0
+        status: JobStatus | None = None
         while True:
             try:
                 status = await engine.astatus(ref, watch.cursor)
@@ -68,8 +73,7 @@ class SparkJobTrigger(BaseTrigger):
                 failures = 0
                 if watch.record(status):
                     break
-                await asyncio.to_thread(watch.log_progress, status)  # it reads the storage
-            await asyncio.sleep(engine.poll_seconds)
+            await _sleep(engine.poll_seconds, watch, status)
         yield TriggerEvent({"cursor": watch.cursor})  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
@@ -82,3 +86,19 @@ class SparkJobTrigger(BaseTrigger):
         module, _, name = path.rpartition(".")
         engine: Engine = getattr(import_module(module), name)(**arguments)
         return engine
+
+
+async def _sleep(seconds: float, watch: JobWatch, status: JobStatus | None) -> None:
+    """Wait until the next poll, and write how far the job is whenever that is due until then.
+
+    :param status: the job's latest; None: it is not known yet.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        if status is not None:
+            await asyncio.to_thread(watch.log_progress, status)  # it reads the storage
+        left = until - time.monotonic()
+        nap = min(left, max(watch.seconds_until_progress(), _SHORTEST_NAP_SECONDS))
+        await asyncio.sleep(max(nap, 0))
+        if time.monotonic() >= until:
+            return

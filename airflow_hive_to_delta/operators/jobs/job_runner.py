@@ -341,7 +341,7 @@ class JobRunner:
                 self._log.info("Waiting for the job %s without a worker", ref.id)
                 self._defer(trigger)
             watch.log_progress(status)
-            self._sleep()
+            self._sleep(partial(watch.log_progress, status))
         return None
 
     def _ask(self, ask: Callable[[], Answer]) -> Answer:
@@ -357,11 +357,16 @@ class JobRunner:
                 warn_of_failure(self._log, self._engine, failures, error)
             self._sleep()
 
-    def _sleep(self) -> None:
-        """Wait until the next poll, or until the task is killed."""
+    def _sleep(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Wait until the next poll, or until the task is killed.
+
+        :param meanwhile: is called again and again until then.
+        """
         until = time.monotonic() + self._engine.poll_seconds
         while not self.killed and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _NAP_SECONDS))
+            if meanwhile is not None:
+                meanwhile()
 
 
 def _result_or_error(result: dict[str, Any]) -> dict[str, Any]:
