@@ -129,7 +129,7 @@ def verify_conversion(
     ``converted``: converting it again only verifies it again.
 
     A table that an earlier try has verified by this level is not held to a second comparison: Hive may have written
-    since. If that fails, the result is returned as it is.
+    since. If that finds a difference or fails, the result stays a success and gets a note with the error.
 
     :param table: the Hive table, as it was converted.
     :param compare: compares the table, at a version, with the files that it was converted from, as
@@ -149,8 +149,10 @@ def verify_conversion(
     if found.success:
         verified = {} if found.version is None else {found.level: found.version}
         return replace(result, verification=found, verified=result.verified | verified)
-    if result.verified.keys() & set(levels_that_prove(level)):
-        return result
+    if before := [proof for proof in levels_that_prove(level) if proof in result.verified]:
+        proven = f"by {before[0]} at version {result.verified[before[0]]}"
+        note = f"It was verified before, {proven}. Comparing it again has failed: {found.error}"
+        return replace(result, notes=[*result.notes, note])
     fields = {name: getattr(found, name) for name in ("error", "error_kind", "retryable")}
     return replace(result, verification=found, success=False, **fields)
 
