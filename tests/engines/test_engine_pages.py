@@ -23,6 +23,7 @@ PLATFORMS = {
 #: Pages whose DAGs other modules run, with what only that platform has.
 ELSEWHERE = {
     "databricks.md": "tests/engines/test_databricks.py",
+    "local.md": "tests/task_groups/test_verify_in_convert.py",
     "on-premises.md": "tests/engines/test_on_premises.py",
     "spark-connect.md": "tests/engines/test_spark_connect.py",
     "spark-submit.md": "tests/engines/test_spark_submit.py",

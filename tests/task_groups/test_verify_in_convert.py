@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.support.airflow_runs import Run, asset_events
 from tests.support.lake import Lake
 from tests.support.migrations import group, orders_and_people
 from tests.support.oracle import delta_at
+from tests.support.project import PROJECT
 
 IN_CONVERT = "verify_in_convert=True"
 #: An engine after whose conversions another writer commits to the table.
@@ -183,12 +185,19 @@ def test_what_was_verified_before_is_not_compared_with_a_later_list(lake, run_da
 
 @pytest.mark.slow
 def test_an_embedded_spark_is_started_once_for_a_table(lake, run_dag) -> None:
+    """By the DAG of the engine's page, with a full verification."""
     lake.put("t/000000_0", {"n": [1, 2]})
     lake.glue_table({"n": "bigint"}, name="t")
-    run = run_dag(group(lake, "verify='full'", engine="LocalSpark(memory='1g')", per_table=IN_CONVERT))
+    page = (PROJECT / "docs" / "engines" / "local.md").read_text()
+    (source,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    source = source.replace("s3://lake/", f"s3://{lake.bucket}/").replace('"sales', f'"{lake.database}')
+    run = run_dag(source.replace('"2g"', '"1g"').replace("staging=", 'verify="full", staging='))
     assert run.state == "success", run.log
     assert run.log.count("as job ") == len(jobs(lake)) == 1, "one job converts and verifies"
     assert report_of(run)["t"]["verified"] == {"full": 0}
+    assert delta_at(lake.spark, lake.location("t")).count() == 2
+    registered = lake.glue.get_table(DatabaseName=f"{lake.database}_delta", Name="t")["Table"]
+    assert registered["Parameters"]["table_type"] == "DELTA"
 
 
 def test_a_group_that_does_not_verify_after_the_conversion_refuses_it(airflow_home) -> None:
