@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_hive_to_delta.engines import Engine, JobRef, JobRequest, JobStatus, watch
+from airflow_hive_to_delta.engines import Engine, JobRef, JobRequest, JobSpec, JobStatus, watch
 from airflow_hive_to_delta.operators.jobs import job_runner
 from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder
 from airflow_hive_to_delta.operators.jobs.job_runner import JobRunner
@@ -43,6 +44,15 @@ class Chatty(Engine):
     def __init__(self, clock: Clock, poll_seconds: float) -> None:
         self.clock = clock
         self.poll_seconds = poll_seconds
+
+    def submit(self, spec: JobSpec, environment: Mapping[str, str]) -> JobRef:
+        raise NotImplementedError
+
+    def find(self, token: str) -> JobRef | None:
+        return None
+
+    def cancel(self, ref: JobRef, within: float) -> None:
+        raise NotImplementedError
 
     def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
         return JobStatus("succeeded" if self.clock.now >= 100 else "running", log=["a stage has ended"])
