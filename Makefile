@@ -32,9 +32,9 @@ demo: $(JARS) ## Migrate two Hive databases on a simulated AWS, in a real Airflo
 demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --ui --engine $(ENGINE)
 
-# Spark plans a query on one core, and some tests wait for clusters and schedulers: three sessions keep two cores busy.
+# Spark plans a query on one core: two sessions side by side keep two cores busy.
 test: lint types $(JARS) $(S3_SERVER) $(HADOOP) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
-	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 3 --dist worksteal
+	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal
 
 test-spark35: $(S3_SERVER) $(SPARK35) ## The tests of the core on Spark 3.5
 	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_JARS="$(SPARK35_JARS)" PYTHONPATH="$(CURDIR)" \

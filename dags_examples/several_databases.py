@@ -43,8 +43,9 @@ with DAG("several_databases", schedule=None, max_active_runs=1, tags=["hive_to_d
             execution_timeout=timedelta(hours=2),
             pool=POOL,
             max_active=2,
-            # Starting Spark takes longer than converting a small table: twenty of them share a session. A batch is
-            # retried as a whole, which is cheap, since tables that are done are left as they are.
+            # Starting Spark takes longer than converting a small table: twenty of them share a session, which verifies
+            # them, too. A batch is retried as a whole, which is cheap, since tables that are done are left as they are.
             batch_size=20,
+            verify_in_convert=True,
         ),
     )

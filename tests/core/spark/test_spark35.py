@@ -12,11 +12,9 @@ from tests.support.spark_versions import SPARK_35_PYTHON, needs_spark_4, spark_3
 LIFECYCLE = "tests/core/lifecycle"
 CHOSEN = (
     f"{LIFECYCLE}/test_convert.py::test_rules_26_to_28_nested_types",
-    f"{LIFECYCLE}/test_convert_s3.py::test_rules_19_and_24_null_partitions_and_odd_values",
     f"{LIFECYCLE}/test_sync.py::test_new_files_are_one_entry_with_the_transaction_of_the_run",
     f"{LIFECYCLE}/test_verify.py::test_a_table_of_glue_with_partitions_in_another_bucket_passes[full]",
     f"{LIFECYCLE}/test_rollback.py::test_rolled_back_and_converted_again_and_rolled_back_again",
-    "tests/core/listing/test_inventory.py::test_a_row_without_a_path_or_a_size_is_an_error",
 )
 
 
