@@ -47,13 +47,18 @@ def airflow(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="module", autouse=True)
-def lost(airflow: RealAirflow, tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
-    """A task that is lost with its worker, before all tests: it takes Airflow long to notice."""
+def lost(airflow: RealAirflow, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupted]:
+    """A task that is lost with its worker, before all tests: it takes Airflow long to notice.
+
+    Its job ends after them, wherever the test of it has run: Airflow would wait for the retry at its end.
+    """
     made = begin_waiting(airflow, FolderPlatform(str(tmp_path_factory.mktemp("platform"))), "lost")
     task = process_of(made.tasks["lost"])
     for process in (parent_of(task), task):  # the worker first: it would report the end of the task
         os.kill(process, signal.SIGKILL)
-    return made
+    yield made
+    if made.jobs["lost"].state == "running":
+        made.jobs["lost"].answer({"tables": []})
 
 
 @pytest.fixture
