@@ -8,8 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,9 +223,12 @@ def test_a_job_goes_on_when_a_worker_of_the_cluster_is_killed(run_dag, on_cluste
     killed = []
 
     def kill_worker() -> None:
-        (worker,) = [
-            worker for worker in on_cluster.workers if any(map(waits_for_file, processes_of(worker.process.pid)))
-        ]
+        # The kernel says that the file is opened a moment before the one who opens it waits.
+        until = time.monotonic() + 30
+        waiting: list[Any] = []
+        while not waiting and time.monotonic() < until:
+            waiting = [w for w in on_cluster.workers if any(map(waits_for_file, processes_of(w.process.pid)))]
+        (worker,) = waiting
         killed.append(worker)
         worker.kill()
 
