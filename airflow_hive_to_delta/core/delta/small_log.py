@@ -32,6 +32,14 @@ MOST_CHECKPOINT_BYTES = 256 * 1024
 #: Entries that are read side by side.
 _READERS = 32
 
+#: The columns of a checkpoint that are read, without those that have statistics and partition values as values.
+_CHECKPOINT_COLUMNS = [
+    f"{action.name}.{field.name}"
+    for action in arrow_schema(READ_ACTIONS_SCHEMA)
+    if pa.types.is_struct(action.type)
+    for field in action.type
+]
+
 #: One line of an entry, or one row of a checkpoint, in the columns of READ_ACTIONS_SCHEMA and with its ``version``. The
 #: ``commitInfo`` of a line is a dict; a row has none.
 Action = dict[str, Any]
@@ -84,14 +92,14 @@ def parse_checkpoint(content: bytes, version: int) -> list[Action]:
     """The actions of a classic checkpoint in one file, a dict for each row.
 
     :raises ValueError: it is not one that can be read without doubt: a row is not of the types of READ_ACTIONS_SCHEMA,
-        names a file in another place, or has statistics as columns only.
+        names a sidecar, or has statistics as columns only.
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         rows = file.read(columns=_CHECKPOINT_COLUMNS).to_pylist(maps_as_pydicts="strict")
     except (pa.ArrowException, OSError, KeyError, OverflowError) as error:
         raise ValueError(str(error)) from error
-    has_parsed = any(path.startswith("add.stats_parsed.") for path in (c.path for c in file.schema))
+    has_parsed = any(column.path.startswith("add.stats_parsed.") for column in file.schema)
     actions = []
     for row in rows:
         add = row.get("add")
@@ -222,13 +230,6 @@ def _checked(value: Any, kind: type) -> Any:
     return value
 
 
-#: The columns of a checkpoint that are read, without those that have statistics and partition values as values.
-_CHECKPOINT_COLUMNS = [
-    f"{action.name}.{field.name}"
-    for action in arrow_schema(READ_ACTIONS_SCHEMA)
-    if pa.types.is_struct(action.type)
-    for field in action.type
-]
 _COLUMNS: Mapping[str, _Reader] = {
     field.name: _reader(field.type) for field in arrow_schema(READ_ACTIONS_SCHEMA) if field.name != "commitInfo"
 }

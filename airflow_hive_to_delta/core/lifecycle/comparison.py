@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Any
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.lifecycle.checksums import WHOLE_ROWS, add_up_checksums, compute_checksums, unite
 from airflow_hive_to_delta.core.lifecycle.context import TableContext
-from airflow_hive_to_delta.core.lifecycle.count_proof import PHYSICAL_NAME, prove_counts
+from airflow_hive_to_delta.core.lifecycle.count_proof import prove_counts
 from airflow_hive_to_delta.core.lifecycle.preflight import PreparedTable
 from airflow_hive_to_delta.core.results import VerifyResult
 from airflow_hive_to_delta.core.schema.merge import TableSchema
 from airflow_hive_to_delta.core.schema.partition_values import HIVE_NULL
-from airflow_hive_to_delta.core.schema.types import CHAR_VARCHAR, struct_of
+from airflow_hive_to_delta.core.schema.types import CHAR_VARCHAR, PHYSICAL_NAME, struct_of
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import sql_identifier
 from airflow_hive_to_delta.core.spark.versions import file_metadata
-from airflow_hive_to_delta.core.storage.uri import (
-    canonical_log_uri_column,
-    canonical_uri_column,
-)
+from airflow_hive_to_delta.core.storage.uri import canonical_log_uri_column, canonical_uri_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row

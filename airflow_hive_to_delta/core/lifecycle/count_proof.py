@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from airflow_hive_to_delta.core.schema.types import PHYSICAL_NAME
 from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.lifecycle.preflight import PreparedTable
     from airflow_hive_to_delta.core.models import TableInfo
     from airflow_hive_to_delta.core.results import VerifyResult
-
-#: The metadata of a column that has its name in data files and partition values.
-PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 
 class _CountedFile(NamedTuple):

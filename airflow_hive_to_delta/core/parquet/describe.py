@@ -142,7 +142,7 @@ def describe_files(
     with files.kept() as listed, ExitStack() as kept:
         few = None if options.stats == "scan" else _collect_few(spark, listed, root)
         with spark_call(f"Counting the files of {root}"):
-            folders = _count_by_folder(listed) if few is None else _rows_by_folder(few)
+            folders = _count_by_folder(listed, few)
         check_no_delta_table_within(root, folders, spark, options, files.seen.may_have_delta_log)
         file_count = sum(folders.values())
         tasks = max(-(-file_count // batch_size), 1)
@@ -233,18 +233,19 @@ def _merge_evidence(layouts: Sequence[dict[str, Any]], evidence: Evidence | None
     return evidence
 
 
-def _count_by_folder(files: ListedFiles) -> dict[str, int]:
-    """The number of files directly in each folder."""
+def _count_by_folder(files: ListedFiles, few: Sequence[Mapping[str, Any]] | None) -> dict[str, int]:
+    """The number of files directly in each folder.
+
+    :param few: the rows of the files, where they were collected.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
+    if few is not None:
+        return Counter(file["path"].rpartition("/")[0] for file in few)
     if files.table is not None:
         return Counter(path.rpartition("/")[0] for path in files.table["path"].to_pylist())
     counted = files.frame.groupBy(F.regexp_replace("path", "/[^/]*$", "").alias("folder")).count()
     return {row.folder: row["count"] for row in counted.collect()}
-
-
-def _rows_by_folder(files: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    return Counter(file["path"].rpartition("/")[0] for file in files)
 
 
 def _collect_few(spark: SparkSession, files: ListedFiles, root: Location) -> list[dict[str, Any]] | None:

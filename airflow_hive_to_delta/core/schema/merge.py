@@ -23,6 +23,7 @@ from airflow_hive_to_delta.core.schema.translation import (
 from airflow_hive_to_delta.core.schema.types import (
     CHAR_VARCHAR,
     PARTS,
+    PHYSICAL_NAME,
     DeltaType,
     check_names,
     dotted,
@@ -307,7 +308,7 @@ def _map_columns(table: TableSchema) -> None:
     last = 0
     for last, (_, column) in enumerate(walk_fields(table.schema), start=1):
         column["metadata"]["delta.columnMapping.id"] = last
-        column["metadata"]["delta.columnMapping.physicalName"] = column["name"]
+        column["metadata"][PHYSICAL_NAME] = column["name"]
     table.features.append("columnMapping")
     table.configuration["delta.columnMapping.mode"] = "name"
     table.configuration["delta.columnMapping.maxColumnId"] = str(last)

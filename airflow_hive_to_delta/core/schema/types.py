@@ -43,6 +43,8 @@ GLUE_TO_DELTA_TYPE_MAP: dict[str, str] = {
 
 #: The metadata of a field that holds the ``char`` or ``varchar`` that a string was declared as (rule 26).
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+#: The metadata of a column that has its name in data files and partition values.
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 #: The types inside an array or a map: their names in Delta's field paths, and their keys in the type's dict.
 PARTS: dict[str, dict[str, str]] = {

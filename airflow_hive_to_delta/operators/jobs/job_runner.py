@@ -340,7 +340,6 @@ class JobRunner:
                 )
                 self._log.info("Waiting for the job %s without a worker", ref.id)
                 self._defer(trigger)
-            watch.log_progress(status)
             self._sleep(partial(watch.log_progress, status))
         return None
 

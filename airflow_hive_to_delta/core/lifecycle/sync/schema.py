@@ -17,11 +17,10 @@ from airflow_hive_to_delta.core.errors import SchemaError
 from airflow_hive_to_delta.core.lifecycle.preflight import resolve_schema
 from airflow_hive_to_delta.core.schema.evidence import Evidence
 from airflow_hive_to_delta.core.schema.merge import TableSchema, needs_column_mapping
-from airflow_hive_to_delta.core.schema.translation import (
-    spark_type_of,
-)
+from airflow_hive_to_delta.core.schema.translation import spark_type_of
 from airflow_hive_to_delta.core.schema.types import (
     PARTS,
+    PHYSICAL_NAME,
     DeltaType,
     check_names,
     dotted,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
 
 _ID = "delta.columnMapping.id"
-_PHYSICAL = "delta.columnMapping.physicalName"
 _LAST_ID = "delta.columnMapping.maxColumnId"
 _CHANGES = "delta.typeChanges"
 
@@ -114,7 +112,7 @@ def make_overwritten_schema(snapshot: Snapshot, found: TableSchema, partition_co
     """The schema of a conversion, which replaces the table's own. Every file has to be added again for it."""
     fields = copy.deepcopy(found.schema["fields"])
     for _, column in walk_fields(struct_of(fields)):
-        for mark in (_ID, _PHYSICAL):
+        for mark in (_ID, PHYSICAL_NAME):
             column["metadata"].pop(mark, None)
     features = [feature for feature in found.features if feature != "columnMapping"]
     return _changed(snapshot, TableSchema(struct_of(fields), features), {}, found.notes, list(partition_columns))
@@ -218,7 +216,7 @@ def _changed(
         for path, column in walk_fields(physical.schema):
             old = before.get(_lower(path), {}).get("metadata", {}).get(_ID)
             last += old is None
-            column["metadata"] |= {_ID: last if old is None else old, _PHYSICAL: column["name"]}
+            column["metadata"] |= {_ID: last if old is None else old, PHYSICAL_NAME: column["name"]}
         configuration |= {"delta.columnMapping.mode": "name", _LAST_ID: str(last)}
         physical.features.append("columnMapping")
     logical = copy.deepcopy(physical.schema)
@@ -253,7 +251,7 @@ def _physical(fields: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _physical_name(column: Mapping[str, Any]) -> str:
-    return str(column["metadata"].get(_PHYSICAL, column["name"]))
+    return str(column["metadata"].get(PHYSICAL_NAME, column["name"]))
 
 
 def _bare(column: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,7 +260,7 @@ def _bare(column: Mapping[str, Any]) -> dict[str, Any]:
     for _, inner in walk_fields(struct_of([bare])):
         inner.pop("logical", None)
         inner["metadata"] = {
-            name: value for name, value in inner["metadata"].items() if name not in (_ID, _PHYSICAL, _CHANGES)
+            name: value for name, value in inner["metadata"].items() if name not in (_ID, PHYSICAL_NAME, _CHANGES)
         }
     return bare
 
