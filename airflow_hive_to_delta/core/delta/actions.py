@@ -73,9 +73,12 @@ def metadata_of(action: Mapping[str, Any]) -> Metadata:
     )
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
 def action_line(action: Mapping[str, Any]) -> str:
     """An action as one line of an entry. It is ASCII, so that no reader takes a character in it for a line break."""
-    return json.dumps(action, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(action)
 
 
 def commit_info(

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from airflow_hive_to_delta.core.delta.actions import action_line
 from airflow_hive_to_delta.core.errors import StaleFileListError, TransientError
-from airflow_hive_to_delta.core.parquet.add_actions import BLOCKS_SCHEMA, DESCRIBED_ARROW_SCHEMA, AddWriter
-from airflow_hive_to_delta.core.parquet.statistics import indexed_leaves
+from airflow_hive_to_delta.core.parquet.add_actions import BLOCKS_SCHEMA, AddWriter
+from airflow_hive_to_delta.core.parquet.describe import FILES_AT_ONCE
+from airflow_hive_to_delta.core.parquet.statistics import TableLeaf, indexed_leaves
 from airflow_hive_to_delta.core.spark.errors import spark_call
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
     from airflow_hive_to_delta.core.parquet.describe import DescribedFiles
     from airflow_hive_to_delta.core.schema.merge import TableSchema
-
-#: Add actions that the driver holds at a time.
-_LINES_AT_ONCE = 20_000
 
 
 def write_actions(entry: IO[bytes], actions: Iterable[Mapping[str, object]]) -> None:
@@ -56,16 +54,7 @@ def write_adds(
         return 0
     with spark_call(doing):
         leaves = indexed_leaves(schema.schema, list(partition_columns), configuration)
-        files, layouts = described.with_statistics(spark, schema, leaves, options)
-        writer = AddWriter(leaves, layouts)
-        if described.rows is not None:
-            batch = pa.RecordBatch.from_pylist(described.rows, schema=DESCRIBED_ARROW_SCHEMA)
-            blocks: Iterable[Mapping[str, Any]] = (row for made in writer(iter([batch])) for row in made.to_pylist())
-        elif described.file_count <= _LINES_AT_ONCE:
-            blocks = _as_dicts(files.mapInArrow(writer, BLOCKS_SCHEMA).collect())
-        else:
-            parts = files.coalesce(-(-described.file_count // _LINES_AT_ONCE))
-            blocks = _as_dicts(parts.mapInArrow(writer, BLOCKS_SCHEMA).toLocalIterator(prefetchPartitions=True))
+        blocks = _read_blocks(spark, described, schema, leaves, options)
         rows: int | None = 0
         hashes = array("q")
         for block in blocks:
@@ -82,6 +71,28 @@ def write_adds(
                 "meanwhile"
             )
     return rows
+
+
+def _read_blocks(
+    spark: SparkSession,
+    described: DescribedFiles,
+    schema: TableSchema,
+    leaves: Sequence[TableLeaf],
+    options: ConversionOptions,
+) -> Iterable[Mapping[str, Any]]:
+    """The add actions, as rows of BLOCKS_SCHEMA."""
+    if described.adds is not None:
+        if described.adds.leaves != leaves:
+            raise ValueError(f"The add actions have statistics of {described.adds.leaves}, expected {leaves}")
+        return described.adds.read_blocks()
+    files, layouts = described.with_statistics(spark, schema, leaves, options)
+    writer = AddWriter(leaves, layouts)
+    if described.rows is not None:
+        return writer.write_rows(described.rows)
+    if described.file_count <= FILES_AT_ONCE:
+        return _as_dicts(files.mapInArrow(writer, BLOCKS_SCHEMA).collect())
+    parts = files.coalesce(-(-described.file_count // FILES_AT_ONCE))
+    return _as_dicts(parts.mapInArrow(writer, BLOCKS_SCHEMA).toLocalIterator(prefetchPartitions=True))
 
 
 def _as_dicts(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:

@@ -236,7 +236,7 @@ def _convert_files(
 ) -> ConversionResult:
     table, root, storage, options = context.table, context.root, context.storage, context.options
     columns = list(partition_types)
-    with preflight(context, files, partition_types) as found:
+    with preflight(context, files, partition_types, write_adds=True) as found:
         described, schema = found.files, found.schema
         txn_id = str(uuid.uuid4())
         info = log_actions.commit_info(

@@ -14,6 +14,7 @@ from airflow_hive_to_delta.core.delta import actions as log_actions
 from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, SchemaError
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files
+from airflow_hive_to_delta.core.parquet.statistics import TableLeaf, indexed_leaves
 from airflow_hive_to_delta.core.readers import outside_note
 from airflow_hive_to_delta.core.schema.evidence import Evidence
 from airflow_hive_to_delta.core.schema.merge import TableSchema, build_table_schema
@@ -82,13 +83,28 @@ def parse_partition_types(context: TableContext) -> dict[str, str]:
 
 
 @contextmanager
-def preflight(context: TableContext, files: ListedFiles, partition_types: dict[str, str]) -> Iterator[PreparedTable]:
+def preflight(
+    context: TableContext, files: ListedFiles, partition_types: dict[str, str], *, write_adds: bool = False
+) -> Iterator[PreparedTable]:
     """Describe the files and resolve the schema. The files are kept in Spark while the block runs.
 
+    :param write_adds: write the add actions while the files are described, where that can be done in one pass.
     :raises HiveToDeltaError: a file cannot be part of the table, or :func:`prepare_table` raises.
     """
     declared = declare_schema(context.table)
-    with describe_files(context.spark, files, context.root, partition_types, context.options) as described:
+
+    def resolve_leaves(described: DescribedFiles) -> list[TableLeaf]:
+        found = prepare_table(context, declared, described, partition_types)
+        return indexed_leaves(found.schema.schema, list(partition_types), found.configuration)
+
+    with describe_files(
+        context.spark,
+        files,
+        context.root,
+        partition_types,
+        context.options,
+        resolve_leaves if write_adds else None,
+    ) as described:
         yield prepare_table(context, declared, described, partition_types)
 
 

@@ -23,6 +23,7 @@ from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, parse_location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from airflow_hive_to_delta.core.files import ListedFiles
     from airflow_hive_to_delta.core.options import ConversionOptions
     from airflow_hive_to_delta.core.storage.uri import Location
     from airflow_hive_to_delta.core.storage.web_hdfs import WebHdfs
@@ -47,14 +48,13 @@ class FileAccess:
 
 
 def choose_access(
-    spark: SparkSession, files: DataFrame, folders: Iterable[str], options: ConversionOptions
+    spark: SparkSession, files: ListedFiles, folders: Iterable[str], options: ConversionOptions
 ) -> FileAccess:
     """Choose how the files of a table are read, by one file of each storage that workers may have no access to.
 
     Local files and S3 cost nothing here. A worker without any credentials for S3 raises
     :class:`UnreachableStorageError` when it reads; then take :func:`read_by_spark`.
 
-    :param files: a DataFrame in FILES_SCHEMA.
     :param folders: the folders of all files.
     """
     if options.stats == "scan":
@@ -66,7 +66,7 @@ def choose_access(
         if storage is None or storage.scheme in ("file", *S3_SCHEMES):
             continue
         service = _web_hdfs(spark, storage)
-        reader, reason = _probe(files, prefix, service, options)
+        reader, reason = _probe(files.frame, prefix, service, options)
         if reader == "spark":
             return read_by_spark(prefix, reason, options)
         if reader == "webhdfs" and service is not None:

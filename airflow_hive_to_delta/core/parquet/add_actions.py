@@ -52,6 +52,8 @@ DESCRIBED_ARROW_SCHEMA = arrow_schema(DESCRIBED_SCHEMA)
 #: paths, by which a file that is listed twice is found, and the sum of their rows, null if those of one are not known.
 BLOCKS_SCHEMA = "lines string, hashes binary, rows bigint, error string"
 _BLOCKS_ARROW_SCHEMA = arrow_schema(BLOCKS_SCHEMA)
+#: Columns of DESCRIBED_SCHEMA that hold JSON: what is written in one process is not encoded.
+_JSON_COLUMNS = ("partition_values", "leaf_statistics")
 _LINES_PER_BLOCK = 1_000
 _HASH_BYTES = 8
 #: Folders whose partition values one task remembers.
@@ -81,10 +83,27 @@ def error_row(error: HiveToDeltaError) -> dict[str, Any]:
 
 def placement_row(placement: FilePlacement) -> dict[str, Any]:
     """The columns of DESCRIBED_SCHEMA that say where a file belongs."""
-    return {
-        "add_path": placement.add_path,
-        "partition_values": json.dumps(placement.partition_values or {}),
-    }
+    return {"add_path": placement.add_path, "partition_values": placement.partition_values or {}}
+
+
+def encode_rows(rows: Iterable[dict[str, Any]]) -> pa.RecordBatch:
+    """Described files in DESCRIBED_ARROW_SCHEMA. Partition values and statistics become JSON texts in ``rows``."""
+    encoded = list(rows)
+    for row in encoded:
+        for name in _JSON_COLUMNS:
+            if row.get(name) is not None:
+                row[name] = json.dumps(row[name])
+    return pa.RecordBatch.from_pylist(encoded, schema=DESCRIBED_ARROW_SCHEMA)
+
+
+def _decode_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows that :func:`encode_rows` was given."""
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    for row in rows:
+        for name in _JSON_COLUMNS:
+            if row[name] is not None:
+                row[name] = json.loads(row[name])
+    return rows
 
 
 class FileLocator:
@@ -182,29 +201,37 @@ class AddWriter:
         writer = StatisticsWriter(self.leaves)
         for batch in batches:
             blocks = [
-                self._block(batch.slice(start, _LINES_PER_BLOCK).to_pylist(), writer)
+                write_block(_decode_rows(batch.slice(start, _LINES_PER_BLOCK)), writer, self.layouts)
                 for start in range(0, batch.num_rows, _LINES_PER_BLOCK)
             ]
             yield pa.RecordBatch.from_pylist(blocks, schema=_BLOCKS_ARROW_SCHEMA)
 
-    def _block(self, files: list[dict[str, Any]], writer: StatisticsWriter) -> dict[str, Any]:
-        rows = [file["rows"] for file in files]
-        return {
-            "lines": "\n".join(self._line(file, writer) for file in files),
-            "hashes": b"".join(blake2b(file["add_path"].encode(), digest_size=_HASH_BYTES).digest() for file in files),
-            "rows": None if None in rows else sum(rows),
-            "error": next((file["error"] for file in files if file["error"] is not None), None),
-        }
+    def write_rows(self, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The add actions of files that the driver has described, as rows of BLOCKS_SCHEMA."""
+        batch = pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW_SCHEMA)
+        return (block for blocks in self(iter([batch])) for block in blocks.to_pylist())
 
-    def _line(self, file: dict[str, Any], writer: StatisticsWriter) -> str:
-        leaf_statistics = file["leaf_statistics"]
-        stats = (
-            None
-            if leaf_statistics is None
-            else writer.write(self.layouts[file["layout"]], json.loads(leaf_statistics), file["rows"])
-        )
-        return action_line(
-            add_action(
-                file["add_path"], json.loads(file["partition_values"]), file["size"], file["modification_time"], stats
-            )
-        )
+
+def write_block(
+    files: Sequence[dict[str, Any]], writer: StatisticsWriter, layouts: Mapping[str, str]
+) -> dict[str, Any]:
+    """The add actions of described files, as a row of BLOCKS_SCHEMA.
+
+    :param files: as :func:`encode_rows` takes them.
+    :param layouts: the text of each schema that files have, by its name.
+    """
+    rows = [file["rows"] for file in files]
+    return {
+        "lines": "\n".join(_add_line(file, writer, layouts) for file in files),
+        "hashes": b"".join(blake2b(file["add_path"].encode(), digest_size=_HASH_BYTES).digest() for file in files),
+        "rows": None if None in rows else sum(rows),
+        "error": next((file["error"] for file in files if file.get("error") is not None), None),
+    }
+
+
+def _add_line(file: dict[str, Any], writer: StatisticsWriter, layouts: Mapping[str, str]) -> str:
+    leaf_statistics = file.get("leaf_statistics")
+    stats = None if leaf_statistics is None else writer.write(layouts[file["layout"]], leaf_statistics, file["rows"])
+    return action_line(
+        add_action(file["add_path"], file["partition_values"], file["size"], file["modification_time"], stats)
+    )

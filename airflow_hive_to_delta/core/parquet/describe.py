@@ -8,30 +8,40 @@ itself, which has read them before a job of Spark has begun.
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from airflow_hive_to_delta.core.catalogs.nested_tables import check_no_delta_table_within
 from airflow_hive_to_delta.core.delta.local_frames import arrow_table, local_frame
-from airflow_hive_to_delta.core.errors import KINDS, PermanentError, SchemaError, UnreachableStorageError
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, UnreachableStorageError
 from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.parquet import scan
 from airflow_hive_to_delta.core.parquet.access import FileAccess, choose_access, read_by_spark
-from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, check_folder_keys, error_row
+from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, AddWriter, check_folder_keys
 from airflow_hive_to_delta.core.parquet.footers import FooterReader
+from airflow_hive_to_delta.core.parquet.one_pass import ONE_PASS_SCHEMA, OnePassWriter, WrittenAdds, split_sample
+from airflow_hive_to_delta.core.parquet.statistics import TableLeaf
+from airflow_hive_to_delta.core.parquet.totals import (
+    TOTALS_SCHEMA,
+    EvidenceMerger,
+    FileTotals,
+    add_up_totals,
+    merge_evidence,
+    total_by_layout,
+    total_rows_by_layout,
+)
 from airflow_hive_to_delta.core.progress import count_work
-from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.evidence import Evidence
 from airflow_hive_to_delta.core.schema.merge import TableSchema
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.persistence import persisted
 from airflow_hive_to_delta.core.spark.session import has_driver
+from airflow_hive_to_delta.core.spark.versions import df_from_arrow
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES
 
 if TYPE_CHECKING:
@@ -40,8 +50,9 @@ if TYPE_CHECKING:
 
     from airflow_hive_to_delta.core.files import ListedFiles
     from airflow_hive_to_delta.core.options import ConversionOptions
-    from airflow_hive_to_delta.core.parquet.statistics import TableLeaf
     from airflow_hive_to_delta.core.storage.uri import Location
+
+logger = logging.getLogger(__name__)
 
 #: Settings of CONVERT TO DELTA for the number of files in a batch.
 STATS_BATCH_SIZE = "spark.databricks.delta.import.batchSize.statsCollection"
@@ -50,13 +61,9 @@ _FILES_PER_TASK = 2_500
 _FILES_PER_SCAN = 10_000
 #: The most files whose footers the driver reads.
 FEW_FILES = 500
+#: Up to so many files the driver gets all add actions at once.
+FILES_AT_ONCE = 20_000
 _REACHED_BY_PYTHON = frozenset({"file", *S3_SCHEMES})
-
-_TOTALS_SCHEMA = (
-    "files bigint, bytes bigint, absolute bigint, layout string, file_schema string, evidence string, "
-    "errors bigint, error string, error_kind string, retryable boolean"
-)
-_TOTALS_ARROW_SCHEMA = arrow_schema(_TOTALS_SCHEMA)
 
 
 @dataclass
@@ -79,11 +86,20 @@ class DescribedFiles:
     rows: list[dict[str, Any]] | None = None
     #: How the files were read, where it is not as the options say.
     notes: list[str] = field(default_factory=list)
+    #: The add actions, where they were written while the files were described.
+    adds: WrittenAdds | None = None
 
     @classmethod
     def none(cls, spark: SparkSession) -> DescribedFiles:
         """The description of a table without files."""
         return cls(lambda: local_frame(spark, [], DESCRIBED_SCHEMA), 0, 0, 0, None, {}, scanned=False, rows=[])
+
+    @classmethod
+    def of_totals(cls, make_frame: Callable[[], DataFrame], totals: FileTotals, *, scanned: bool) -> DescribedFiles:
+        """The description of files with these totals."""
+        return cls(
+            make_frame, totals.files, totals.bytes, totals.absolute, totals.evidence, totals.layouts, scanned=scanned
+        )
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -120,6 +136,10 @@ class DescribedFiles:
         raise PermanentError(f"The list of files has the same file more than once: {names}. List each file once")
 
 
+#: Resolves which columns get statistics, by a description of the files. It raises what keeps them from being a table.
+ResolveLeaves = Callable[[DescribedFiles], Sequence[TableLeaf]]
+
+
 @contextmanager
 def describe_files(
     spark: SparkSession,
@@ -127,10 +147,12 @@ def describe_files(
     root: Location,
     partition_types: dict[str, str],
     options: ConversionOptions,
+    resolve_leaves: ResolveLeaves | None = None,
 ) -> Iterator[DescribedFiles]:
     """Describe the files of a table. The result is kept in Spark while the block runs.
 
     :param partition_types: Delta type of every partition column, in order.
+    :param resolve_leaves: write the add actions, too, where that can be done in one pass.
     :raises HiveToDeltaError: a file cannot be part of the table. The message names the first such file.
     :raises UnsupportedTableError: another Delta table lies inside the table.
     """
@@ -152,8 +174,16 @@ def describe_files(
             if few is not None:
                 described = _describe_few(spark, few, root, partition_types, options)
             else:
-                access = choose_access(spark, listed.frame, folders, options)
-                described = kept.enter_context(
+                access = choose_access(spark, listed, folders, options)
+                in_one_pass = None
+                by_driver = listed.table is not None and has_driver(spark) and not access.by_spark
+                if resolve_leaves is not None and by_driver:
+                    in_one_pass = kept.enter_context(
+                        _describe_in_one_pass(
+                            spark, listed, tasks, root, partition_types, access, options, resolve_leaves
+                        )
+                    )
+                described = in_one_pass or kept.enter_context(
                     _describe_many(spark, listed.frame, tasks, root, partition_types, access, options)
                 )
         except UnreachableStorageError as error:
@@ -188,8 +218,10 @@ def _describe_many(
     rows = listed.repartition(tasks).mapInArrow(describe, DESCRIBED_SCHEMA)
     with persisted(rows) as frame:
         with spark_call(f"Describing the files of {root}"):
-            totals = _total_by_layout(frame).mapInArrow(EvidenceMerger(), _TOTALS_SCHEMA).collect()
-        described = _add_up_totals(lambda: frame, (row.asDict() for row in totals), scanned=access.by_spark)
+            totals = total_by_layout(frame).mapInArrow(EvidenceMerger(), TOTALS_SCHEMA).collect()
+        described = DescribedFiles.of_totals(
+            lambda: frame, add_up_totals(row.asDict() for row in totals), scanned=access.by_spark
+        )
         described.notes = list(access.notes)
         if access.by_spark and described.file_count:
             size = _batch_size(spark, options.schema_batch_size, SCHEMA_BATCH_SIZE, _FILES_PER_SCAN)
@@ -198,39 +230,71 @@ def _describe_many(
         yield described
 
 
-class EvidenceMerger:
-    """The function for ``mapInArrow`` that merges the evidence of the columns of files with many layouts.
+@contextmanager
+def _describe_in_one_pass(
+    spark: SparkSession,
+    listed: ListedFiles,
+    tasks: int,
+    root: Location,
+    partition_types: dict[str, str],
+    access: FileAccess,
+    options: ConversionOptions,
+    resolve_leaves: ResolveLeaves,
+) -> Iterator[DescribedFiles | None]:
+    """Describe files on the executors, and write their add actions in the same pass.
 
-    Its input has a row for each layout. Its output has the same rows, and one more for the merged evidence.
+    :returns: None where a few of the files do not give the columns of all of them, or cannot be read by the driver.
     """
+    assert listed.table is not None
+    sample, others = split_sample(listed.table)
+    leaves = None
+    try:
+        first = _describe_few(spark, sample.to_pylist(maps_as_pydicts="strict"), root, partition_types, options)
+        leaves = resolve_leaves(first)
+    except HiveToDeltaError as error:
+        logger.debug("The files of %s are not described in one pass: %s", root, error)
+    if leaves is None:
+        yield None
+        return
+    reader = FooterReader(str(root), partition_types, options, access.web_hdfs)
+    others_frame = df_from_arrow(spark, others, FILES_SCHEMA).repartition(tasks)
+    written = others_frame.mapInArrow(OnePassWriter(reader, leaves), ONE_PASS_SCHEMA)
+    at_once = listed.table.num_rows <= FILES_AT_ONCE
+    with nullcontext(written) if at_once else persisted(written) as frame:
+        rows: list[dict[str, Any]] = []
+        with spark_call(f"Describing the files of {root}"):
+            if at_once:
+                rows = [row.asDict() for row in frame.collect()]
+                totals = [row["totals"] for row in rows]
+            else:
+                totals = [row.totals for row in frame.select("totals").collect()]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        evidence: Evidence | None = None
-        for batch in batches:
-            rows = batch.to_pylist()
-            evidence = _merge_evidence(rows, evidence)
-            yield pa.RecordBatch.from_pylist(rows, schema=_TOTALS_ARROW_SCHEMA)
-        if evidence is not None:
-            last = {"files": 0, "bytes": 0, "absolute": 0, "errors": 0, "evidence": evidence.to_json()}
-            yield pa.RecordBatch.from_pylist([last], schema=_TOTALS_ARROW_SCHEMA)
+        def read_blocks() -> Iterator[Mapping[str, Any]]:
+            yield from AddWriter(leaves, first.layouts).write_rows(first.rows or [])
+            if not at_once:
+                lines = frame.where("lines <> ''").drop("totals").toLocalIterator(prefetchPartitions=True)
+                yield from (row.asDict() for row in lines)
+            yield from (row for row in rows if row["lines"])
+
+        described = DescribedFiles.of_totals(
+            lambda: listed.frame.repartition(tasks).mapInArrow(reader, DESCRIBED_SCHEMA),
+            add_up_totals([*_totals_of(first), *(total for text in totals for total in json.loads(text))]),
+            scanned=False,
+        )
+        described.notes = list(access.notes)
+        described.adds = WrittenAdds(leaves, read_blocks)
+        if resolve_leaves(described) == leaves:
+            yield described
+            return
+    logger.info("The files of %s have columns that a few of them do not have: they are read once more", root)
+    yield None
 
 
-def _merge_evidence(layouts: Sequence[dict[str, Any]], evidence: Evidence | None = None) -> Evidence | None:
-    """Merge the evidence of files of several layouts. A layout that a table cannot have gets the error in its row.
-
-    :param layouts: a row for each, with ``file_schema`` and the ``path`` of a file.
-    :param evidence: of other files.
-    """
-    for row in layouts:
-        if row["file_schema"] is None:
-            continue
-        try:
-            mine = Evidence.of_file(json.loads(row["file_schema"]), row["path"])
-        except SchemaError as error:
-            row |= {"errors": row["files"], **error_row(error)}
-            continue
-        evidence = mine if evidence is None else evidence.merge(mine)
-    return evidence
+def _totals_of(described: DescribedFiles) -> list[dict[str, Any]]:
+    """What is known of described files, as a row of TOTALS_SCHEMA."""
+    evidence = None if described.evidence is None else described.evidence.to_json()
+    counts = {"files": described.file_count, "bytes": described.byte_count, "absolute": described.absolute_count}
+    return [{**counts, "errors": 0, "evidence": evidence}]
 
 
 def _count_by_folder(files: ListedFiles, few: Sequence[Mapping[str, Any]] | None) -> dict[str, int]:
@@ -274,81 +338,11 @@ def _describe_few(
     batches = arrow_table(files, FILES_SCHEMA).to_batches()
     reader = FooterReader(str(root), partition_types, options)
     rows = [row for batch in reader(iter(batches)) for row in batch.to_pylist()]
-    totals = _total_rows_by_layout(rows)
-    evidence = _merge_evidence(totals)
-    described = _add_up_totals(lambda: local_frame(spark, rows, DESCRIBED_SCHEMA), totals, scanned=False)
+    by_layout = total_rows_by_layout(rows)
+    evidence = merge_evidence(by_layout)
+    totals = add_up_totals(by_layout)
+    described = DescribedFiles.of_totals(lambda: local_frame(spark, rows, DESCRIBED_SCHEMA), totals, scanned=False)
     return replace(described, evidence=evidence, rows=rows)
-
-
-def _total_by_layout(frame: DataFrame) -> DataFrame:
-    """Count the files of each layout, those of no layout too, with the first error among them."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    error = F.struct("retryable", "path", "error", "error_kind")
-    groups = frame.groupBy("layout").agg(
-        F.max("file_schema").alias("file_schema"),
-        F.count("*").alias("files"),
-        F.sum("size").alias("bytes"),
-        F.sum(F.col("add_path").contains("://").cast("long")).alias("absolute"),
-        F.min("path").alias("path"),
-        F.count("error").alias("errors"),
-        # False sorts first: an error that a retry cannot help is reported rather than one that it may.
-        F.min(F.when(F.col("error").isNotNull(), error)).alias("first"),
-    )
-    return groups.select(*groups.columns[:-1], "first.error", "first.error_kind", "first.retryable")
-
-
-def _total_rows_by_layout(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that :func:`_total_by_layout` gives for these."""
-    groups: dict[str | None, list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row["layout"], []).append(row)
-    totals = []
-    for layout, files in groups.items():
-        failed = [(file["retryable"], file["path"], file["error"], file) for file in files if file["error"] is not None]
-        first = min(failed, key=lambda each: each[:3])[3] if failed else {}
-        totals.append(
-            {
-                "layout": layout,
-                "file_schema": next((file["file_schema"] for file in files if file["file_schema"] is not None), None),
-                "files": len(files),
-                "bytes": sum(file["size"] for file in files),
-                "absolute": sum("://" in (file["add_path"] or "") for file in files),
-                "path": min(file["path"] for file in files),
-                "errors": len(failed),
-                **{name: first.get(name) for name in ("error", "error_kind", "retryable")},
-            }
-        )
-    return totals
-
-
-def _add_up_totals(
-    make_frame: Callable[[], DataFrame], totals: Iterable[Mapping[str, Any]], *, scanned: bool
-) -> DescribedFiles:
-    """Add up the totals of all layouts.
-
-    :param make_frame: makes the DataFrame of the files.
-    :param totals: rows of _TOTALS_SCHEMA.
-    :raises HiveToDeltaError: the first error among them.
-    """
-    layouts: dict[str, str] = {}
-    evidence: Evidence | None = None
-    files = size = absolute = errors = 0
-    failures = []
-    for row in totals:
-        files, size, absolute = files + row["files"], size + row["bytes"], absolute + (row["absolute"] or 0)
-        errors += row["errors"]
-        if row["file_schema"] is not None:
-            layouts[row["layout"]] = row["file_schema"]
-        if row["error"] is not None:
-            failures.append((row["retryable"], row["error"], row["error_kind"]))
-        if row.get("evidence") is not None:
-            mine = Evidence.from_json(row["evidence"])
-            evidence = mine if evidence is None else evidence.merge(mine)
-    if failures:
-        _, first, kind = min(failures)
-        raise KINDS[kind](first if errors == 1 else f"{first} ({errors} of {files} files cannot be part of the table)")
-    return DescribedFiles(make_frame, files, size, absolute, evidence, layouts, scanned)
 
 
 def _check_scanned_folders(described: DescribedFiles, options: ConversionOptions) -> None:

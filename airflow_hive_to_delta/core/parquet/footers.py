@@ -6,7 +6,6 @@ not get the rest of a footer, because some malformed footers crash its process.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,9 +16,9 @@ import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
 from airflow_hive_to_delta.core.parquet.add_actions import (
-    DESCRIBED_ARROW_SCHEMA,
     FileLocator,
     check_folder_keys,
+    encode_rows,
     error_row,
     placement_row,
 )
@@ -75,18 +74,22 @@ class FooterReader:
     _layouts: tuple[tuple[SchemaPart, Layout], ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        layouts_sent: set[str] = set()
+        for rows in self.read(batches):
+            _send_each_schema_once(rows, layouts_sent)
+            yield encode_rows(rows)
+
+    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]:
+        """Describe files, some at a time, as rows that :func:`encode_rows` takes. Files that are no data have none."""
         root = parse_location(self.root)
         locator = FileLocator(root, self.partition_types, self.options)
         remote = root.scheme != "file"
-        layouts_sent: set[str] = set()
         with ThreadPoolExecutor(self.options.footer_threads if remote else 1) as pool:
             run: Callable[..., Iterator[dict[str, Any] | None]] = pool.map if remote else map
             for batch in batches:
                 for start in range(0, batch.num_rows, _OUTPUT_ROWS):
                     files = batch.slice(start, _OUTPUT_ROWS).to_pylist(maps_as_pydicts="strict")
-                    rows = [row for row in run(lambda file: self._read(file, locator), files) if row is not None]
-                    _send_each_schema_once(rows, layouts_sent)
-                    yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW_SCHEMA)
+                    yield [row for row in run(lambda file: self._read(file, locator), files) if row is not None]
 
     def _read(self, file: dict[str, Any], locator: FileLocator) -> dict[str, Any] | None:
         path = file["path"]
@@ -107,7 +110,7 @@ class FooterReader:
             row["layout"] = layout.name
             row["file_schema"] = layout.schema
             if self.options.stats == "footer":
-                row["leaf_statistics"] = json.dumps(leaf_statistics(footer, layout))
+                row["leaf_statistics"] = leaf_statistics(footer, layout)
         except HiveToDeltaError as error:
             row |= error_row(error)
         except (pa.ArrowException, ValueError, LookupError, RecursionError) as error:

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, SchemaError
-from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_ARROW_SCHEMA, FileLocator, error_row, placement_row
+from airflow_hive_to_delta.core.parquet.add_actions import FileLocator, encode_rows, error_row, placement_row
 from airflow_hive_to_delta.core.parquet.statistics import (
     LeafStatistics,
     TableLeaf,
@@ -67,7 +67,7 @@ class PathReader:
         for batch in batches:
             files = batch.to_pylist(maps_as_pydicts="strict")
             rows = [row for row in (self._describe(file, locator) for file in files) if row is not None]
-            yield pa.RecordBatch.from_pylist(rows, schema=DESCRIBED_ARROW_SCHEMA)
+            yield encode_rows(rows)
 
     def _describe(self, file: dict[str, Any], locator: FileLocator) -> dict[str, Any] | None:
         row = {"path": file["path"], "size": file["size"], "modification_time": file["modification_time"]}
