@@ -9,14 +9,13 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -41,7 +40,7 @@ from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.models import ParquetFileInfo
 from airflow_hive_to_delta.core.storage.hadoop import HadoopStorage
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
-from airflow_hive_to_delta.engines.package import main_script, package_zip
+from airflow_hive_to_delta.engines import JobSpec, SparkSubmit
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.run import run
 from tests.support.airflow_runs import Run, SharedSession
@@ -337,8 +336,8 @@ def test_what_is_wrong_with_one_file_is_an_error_and_no_reason_for_a_scan(
 
 
 @pytest.fixture
-def yarn_submit(cluster: HadoopCluster, tmp_path: Path) -> list[str]:
-    """The command that submits to YARN, for Pythons that have pyarrow, and neither this project nor boto3."""
+def on_yarn(cluster: HadoopCluster, tmp_path: Path, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> SparkSubmit:
+    """The engine for YARN, where Python has pyarrow, and neither this project nor boto3."""
     for library in ("boto3", "botocore", "urllib3"):
         (tmp_path / f"{library}.py").write_text(f"raise ModuleNotFoundError('No module named {library!r}')\n")
     # Without the module site nothing is found but what the path names: not the project, whatever is installed.
@@ -366,12 +365,18 @@ def yarn_submit(cluster: HadoopCluster, tmp_path: Path) -> list[str]:
         **{f"spark.yarn.appMasterEnv.{name}": value for name, value in variables.items()},
         **{f"spark.executorEnv.{name}": value for name, value in variables.items()},
     }
-    settings = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    return [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "yarn", "--deploy-mode", "cluster", *settings]
+    monkeypatch.setenv("AIRFLOW_CONN_YARN", json.dumps({"conn_type": "spark", "host": "yarn"}))
+    monkeypatch.setenv("PATH", f"{SPARK_HOME / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    # Where YARN's ResourceManager is, too, the engine reads there.
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(cluster.conf_dir))
+    monkeypatch.setenv("HADOOP_USER_NAME", USER)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    return SparkSubmit("yarn", deploy_mode="cluster", conf=conf)
 
 
 def test_a_job_on_yarn_converts_a_table_on_hdfs_and_nothing_is_installed_there_but_pyarrow(
-    cluster: HadoopCluster, on_cluster: OnCluster, yarn_submit: list[str], tmp_path: Path
+    cluster: HadoopCluster, on_cluster: OnCluster, on_yarn: SparkSubmit, tmp_path: Path
 ) -> None:
     root, job = f"{cluster.hdfs}/lake/on_yarn", f"{cluster.hdfs}/lake/job"
     file = write_parquet(tmp_path / "f", {"n": [1, None, 3]})
@@ -394,32 +399,36 @@ def test_a_job_on_yarn_converts_a_table_on_hdfs_and_nothing_is_installed_there_b
     cluster.put(tmp_path / "_request.json", f"{job}/_request.json")
     for folder in (root, job):
         cluster.files.setOwner(cluster.path(folder), USER, USER)
-    for shipped in (package_zip(), main_script()):
-        (tmp_path / shipped.name).write_bytes(shipped.content)
-    (elsewhere := tmp_path / "elsewhere").mkdir()
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    variables |= {"HADOOP_CONF_DIR": str(cluster.conf_dir), "HADOOP_USER_NAME": USER, "SPARK_LOCAL_IP": "127.0.0.1"}
-    submitted = subprocess.run(
-        [
-            *(*yarn_submit, "--py-files", f"../{package_zip().name}", f"../{main_script().name}"),
-            *(f"{job}/_request.json", "--results", job),
-        ],
-        env={
-            **variables,
-            "HADOOP_CONF_DIR": str(cluster.conf_dir),
-            "HADOOP_USER_NAME": USER,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-        cwd=elsewhere,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert submitted.returncode == 0, submitted.stderr[-5_000:]
+    ref = on_yarn.submit(JobSpec("on YARN", f"{job}/_request.json", job, "On-Yarn_1"), {})
+    found = on_yarn.find("On-Yarn_1")
+    assert found is not None
+    assert (found.id, found.page) == (ref.id, ref.page)
+    # Another process asks for the status: it has nothing but what a trigger is given.
+    path, serialized = on_yarn.serialize()
+    assert path.endswith(".SparkSubmit")
+    asking = SparkSubmit(**serialized)
+    states = [(status := asking.status(ref)).state]
+    while states[-1] in ("pending", "running"):
+        status = asking.status(ref, status.cursor)
+        if status.state != states[-1]:
+            states.append(status.state)
+        Event().wait(0.5)
+    assert states[-1] == "succeeded", status.error
     (result,) = json.loads(cluster.read(f"{job}/_done.json"))["results"]
     assert (result["status"], result["row_count"]) == ("converted", 3), result["error"]
     assert OVER_HTTP in result["notes"][0]
     on_cluster(compare_with_file, root)
+    on_yarn.cancel(ref, 5.0)  # which has ended: nothing happens
+    assert asking.status(ref).state == "succeeded"
+
+
+def test_a_job_on_yarn_is_cancelled(cluster: HadoopCluster, on_cluster: OnCluster, on_yarn: SparkSubmit) -> None:
+    ref = on_yarn.submit(JobSpec("to be cancelled", f"{cluster.hdfs}/missing", f"{cluster.hdfs}/lake", "cancelled"), {})
+    on_yarn.cancel(ref, 5.0)
+    while (status := on_yarn.status(ref)).state in ("pending", "running"):
+        Event().wait(0.2)
+    assert status.state == "cancelled"
+    assert f"The application {ref.id} was cancelled on YARN" in str(status.error)
 
 
 def compare_with_file(spark: SparkSession, root: str) -> None:
