@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from json.encoder import encode_basestring_ascii as json_text
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_hive_to_delta.core.errors import PermanentError
 
@@ -50,6 +50,8 @@ def loosened_decimal(bound: str, *, upper: bool) -> str:
 
     Trino reads bounds as doubles, which are exact to 15 digits, and would skip files by the inexact value.
     """
+    if len(bound) <= _DOUBLE_DIGITS and "e" not in bound.lower():
+        return bound
     value = Decimal(bound)
     if len(value.as_tuple().digits) <= _DOUBLE_DIGITS:
         return bound
@@ -58,12 +60,26 @@ def loosened_decimal(bound: str, *, upper: bool) -> str:
     return format(rounded.quantize(value, context=_EXACT), "f")
 
 
-def _decimal_bounds(minimum: str, maximum: str, delta_type: str) -> tuple[str, str] | None:
-    """Bounds of decimals that every reader reads rightly; None where they do not fit into the column's type."""
-    precision, scale = map(int, delta_type.removeprefix("decimal(").removesuffix(")").split(","))
+def _decimal_bounds(minimum: str, maximum: str, whole_digits: int) -> tuple[str, str] | None:
+    """Bounds of decimals that every reader reads rightly; None where they do not fit into the column's type.
+
+    :param whole_digits: the digits that the type has before the point.
+    """
     low, high = loosened_decimal(minimum, upper=False), loosened_decimal(maximum, upper=True)
-    fits = all(Decimal(bound).adjusted() < precision - scale for bound in (low, high))
+    fits = max(_count_whole_digits(low), _count_whole_digits(high)) <= whole_digits
     return (low, high) if fits else None
+
+
+def _count_whole_digits(bound: str) -> int:
+    if "e" in bound.lower():
+        return Decimal(bound).adjusted() + 1
+    return len(bound.lstrip("-").partition(".")[0].lstrip("0"))
+
+
+def _whole_digits(delta_type: str) -> int:
+    """The digits before the point that a decimal type has."""
+    precision, scale = map(int, delta_type.removeprefix("decimal(").removesuffix(")").split(","))
+    return precision - scale
 
 
 def float_bound(value: float, *, upper: bool) -> str | None:
@@ -167,12 +183,25 @@ def indexed_leaves(
     return [leaf for leaf, simple in leaves if simple]
 
 
+class _WrittenLeaf(NamedTuple):
+    """How the statistics of a leaf are written for the files of one layout."""
+
+    #: The names of its columns, each as JSON text.
+    path: tuple[str, ...]
+    #: Its position in the files; None where they have no such column.
+    position: int | None
+    #: Whether the bounds of the files are valid for the table's type.
+    bounds: bool
+    #: The digits that its type has before the point; None for a type that is not a decimal.
+    whole_digits: int | None
+
+
 class StatisticsWriter:
     """Makes the ``add.stats`` of each file from the statistics of its leaves."""
 
     def __init__(self, leaves: Sequence[TableLeaf]) -> None:
         self._leaves = leaves
-        self._plans: dict[str, list[tuple[TableLeaf, int | None, bool]]] = {}
+        self._plans: dict[str, list[_WrittenLeaf]] = {}
 
     def write(self, file_schema: str, leaf_statistics: Sequence[LeafStatistics | None], rows: int) -> str:
         """The ``add.stats`` of a file.
@@ -184,41 +213,48 @@ class StatisticsWriter:
         lower: dict[str, Any] = {}
         upper: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
-        for leaf, position, bounds in self._plan(file_schema):
+        for path, position, bounds, whole_digits in self._plan(file_schema):
             if position is None:
                 # The file has no such column, so it reads as null in every row (rule 30).
-                _put(nulls, leaf.path, str(rows))
+                _put(nulls, path, str(rows))
                 continue
             found = leaf_statistics[position]
             if found is None:
                 continue
             minimum, maximum, null_count = found
             if null_count is not None:
-                _put(nulls, leaf.path, str(null_count))
+                _put(nulls, path, str(null_count))
             if not bounds or minimum is None or maximum is None:
                 continue
             written: tuple[str, str] | None = (minimum, maximum)
-            if leaf.delta_type.startswith("decimal"):
-                written = _decimal_bounds(minimum, maximum, leaf.delta_type)
+            if whole_digits is not None:
+                written = _decimal_bounds(minimum, maximum, whole_digits)
             if written:
-                _put(lower, leaf.path, written[0])
-                _put(upper, leaf.path, written[1])
+                _put(lower, path, written[0])
+                _put(upper, path, written[1])
         return (
             f'{{"numRecords":{rows},"minValues":{_object(lower)},"maxValues":{_object(upper)},'
             f'"nullCount":{_object(nulls)}}}'
         )
 
-    def _plan(self, file_schema: str) -> list[tuple[TableLeaf, int | None, bool]]:
-        """For each leaf: its position in the file, and whether the file's bounds are valid for the table's type."""
-        if file_schema not in self._plans:
+    def _plan(self, file_schema: str) -> list[_WrittenLeaf]:
+        plan = self._plans.get(file_schema)
+        if plan is None:
             positions = _positions(json.loads(file_schema)["fields"], (), [0])
             found = {path: (position, kind) for path, position, kind in positions}
             plan = self._plans[file_schema] = []
             for leaf in self._leaves:
                 position, file_type = found.get(tuple(name.lower() for name in leaf.path), (None, None))
                 same = file_type == leaf.delta_type or (_is_number(file_type) and _is_number(leaf.delta_type))
-                plan.append((leaf, position, leaf.bounds and same))
-        return self._plans[file_schema]
+                plan.append(
+                    _WrittenLeaf(
+                        tuple(map(json_text, leaf.path)),
+                        position,
+                        leaf.bounds and same,
+                        _whole_digits(leaf.delta_type) if leaf.delta_type.startswith("decimal") else None,
+                    )
+                )
+        return plan
 
 
 def _leaves(
@@ -272,13 +308,17 @@ def _number(name: str, properties: Mapping[str, str], otherwise: int) -> int:
 
 
 def _put(tree: dict[str, Any], path: tuple[str, ...], value: str) -> None:
+    if len(path) == 1:
+        tree[path[0]] = value
+        return
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
     tree[path[-1]] = value
 
 
 def _object(tree: Mapping[str, Any]) -> str:
-    members = (f"{json_text(k)}:{v if isinstance(v, str) else _object(v)}" for k, v in tree.items())
+    """The JSON text of an object whose names and values are JSON texts, or objects of that kind."""
+    members = [f"{name}:{value if isinstance(value, str) else _object(value)}" for name, value in tree.items()]
     return "{" + ",".join(members) + "}"
 
 

@@ -124,6 +124,18 @@ def test_rule_35_every_decimal_round_trips(unscaled, scale):
     assert Decimal(decimal_bound(unscaled, scale)) == Context(prec=80).scaleb(Decimal(unscaled), -scale)
 
 
+@given(st.integers(-(10**20), 10**20), st.integers(0, 12), st.integers(0, 12))
+def test_rule_35_bounds_that_do_not_fit_into_the_columns_type_are_left_out(unscaled, scale, whole_digits):
+    bound = decimal_bound(unscaled, scale)
+    # As they are written: rounded outwards.
+    written_bounds = [Decimal(loosened_decimal(bound, upper=upper)) for upper in (False, True)]
+    fits = all(abs(each) < 10**whole_digits for each in written_bounds)
+    writer = StatisticsWriter([TableLeaf(("d",), f"decimal({whole_digits + scale},{scale})", bounds=True)])
+    schema = json.dumps({"type": "struct", "fields": [{"name": "d", "type": f"decimal(38,{scale})"}]})
+    written = json.loads(writer.write(schema, [(bound, bound, 0)], 1), parse_float=Decimal, parse_int=Decimal)
+    assert ("d" in written["minValues"], "d" in written["maxValues"]) == (fits, fits)
+
+
 @given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
 def test_rule_35_what_a_reader_takes_for_doubles_still_bounds_every_decimal(unscaled, scale):
     exact = decimal_bound(unscaled, scale)
