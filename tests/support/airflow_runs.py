@@ -97,10 +97,8 @@ def airflow_home(aws_endpoint: str) -> Path:
     """An Airflow with a database of its own; jobs on this machine find the project's jars."""
     home = Path(os.environ["AIRFLOW_HOME"])
     (home / "dags").mkdir(parents=True)
-    (home / "spark-defaults.conf").write_text(
-        "spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
-    )
-    os.environ["SPARK_CONF_DIR"] = str(home)
+    # Not in a folder of settings: the JVM takes no archive of classes when such a folder is on its class path.
+    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     from airflow.utils.db import initdb
 
     initdb()
