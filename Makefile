@@ -32,9 +32,11 @@ demo: $(JARS) ## Migrate two Hive databases on a simulated AWS, in a real Airflo
 demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --ui --engine $(ENGINE)
 
-# Spark plans a query on one core: two sessions side by side keep two cores busy.
+# Spark plans a query on one core: two sessions side by side keep two cores busy. A module stays on one of them, which
+# starts its servers once, and tests/support/order.py says which modules come first.
+DISTRIBUTED := -n 2 --dist loadfile --no-loadscope-reorder
 test: lint types $(JARS) $(S3_SERVER) $(HADOOP) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
-	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal
+	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest $(DISTRIBUTED)
 
 test-spark35: $(S3_SERVER) $(SPARK35) ## The tests of the core on Spark 3.5
 	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_JARS="$(SPARK35_JARS)" PYTHONPATH="$(CURDIR)" \
@@ -44,7 +46,7 @@ test-trino: $(JARS) $(SPARK35) $(TRINO) ## Ask Trino, too, to read converted tab
 	JAVA_HOME="$$(cat $(JAVA))" TRINO="$(CURDIR)/.trino" $(BIN)/pytest tests/core/lifecycle/test_readers.py
 
 quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
-	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -x
+	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest $(DISTRIBUTED) -m "not slow" -x
 
 # Random examples and damaged footers, others each time; an hour or more.
 soak: $(JARS) $(S3_SERVER) ## The long forms of tests: random examples, damaged footers, many tables, small ones on Spark

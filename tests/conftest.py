@@ -22,6 +22,7 @@ from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
 from airflow_hive_to_delta.core.spark.session import local_session
 from tests.support.aws import REGION
 from tests.support.databases import new_database
+from tests.support.order import sort_longest_first
 from tests.support.project import PROJECT
 from tests.support.s3_servers import s3proxy
 from tests.support.small_tables import ALL_ON_SPARK, leave_nothing_to_the_driver
@@ -58,6 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "run_dag" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("quick"):
             item.add_marker("slow")
+    sort_longest_first(items)
 
 
 _ended = itertools.count(1)

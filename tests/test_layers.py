@@ -20,6 +20,7 @@ from airflow_hive_to_delta import engines
 from airflow_hive_to_delta.engines import Engine
 from tests.support.imports import imported_by
 from tests.support.layers import LAYERS
+from tests.support.order import LONGEST
 from tests.support.project import PROJECT
 
 PACKAGE = PROJECT / "airflow_hive_to_delta"
@@ -234,6 +235,10 @@ def test_no_test_module_imports_another() -> None:
                 f"{path.name} imports {name}" for name in imported if re.search(r"(^|\.)(test_\w+|conftest)$", name)
             ]
     assert found == []
+
+
+def test_the_modules_of_tests_that_begin_first_are_there() -> None:
+    assert [name for name in LONGEST if not (PROJECT / "tests" / name).is_file()] == [], "renamed or removed"
 
 
 def test_the_constraints_pin_every_dependency_as_it_is_installed() -> None:
