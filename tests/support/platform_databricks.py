@@ -23,6 +23,7 @@ from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
 from tests.support.aws import REGION
 from tests.support.platforms import Platform, PlatformJob
 from tests.support.project import PROJECT
+from tests.support.spark_submit_runs import archived_classes
 
 #: Of the connection, which nothing else may hold.
 TOKEN = "dapi-of-the-tests-0123456789"
@@ -200,11 +201,12 @@ class DatabricksPlatform(Platform):
 
     def _run_script(self, job: PlatformJob, script: Path, package: Path) -> None:
         spark_submit = Path(sysconfig.get_path("scripts"), "spark-submit")
-        self.run(job, [str(spark_submit), str(script), str(package), *job.arguments], self._runtime())
+        environment = self._runtime()
+        settings = ["--properties-file", str(self.folder / "spark-defaults.conf")]
+        self.run(job, [str(spark_submit), *settings, str(script), str(package), *job.arguments], environment)
 
     def _runtime(self) -> dict[str, str]:
         """The environment of a driver. Spark reads S3 with keys that Python does not have."""
-        (conf := self.folder / "conf").mkdir(exist_ok=True)
         (scratch := self.folder / "tmp").mkdir(exist_ok=True)
         jars = Path(os.environ[JARS_VARIABLE])
         settings = {
@@ -214,8 +216,12 @@ class DatabricksPlatform(Platform):
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.jars": ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))),
             "spark.log.level": "WARN",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archived_classes()}",
             "spark.local.dir": scratch,
+            # Few queries over a handful of rows: compiling each costs more than running it.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.sql.warehouse.dir": self.folder / "warehouse",
@@ -228,7 +234,8 @@ class DatabricksPlatform(Platform):
             "spark.hadoop.fs.s3a.access.key": "testing",
             "spark.hadoop.fs.s3a.secret.key": "testing",
         }
-        (conf / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        lines = "".join(f"{name} {value}\n" for name, value in settings.items())
+        (self.folder / "spark-defaults.conf").write_text(lines)
         (site := self.folder / "site").mkdir(exist_ok=True)
         (site / "sitecustomize.py").write_text(_SITE.format(file=str(PROJECT / "tests/support/dbutils_module.py")))
         kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
@@ -237,7 +244,6 @@ class DatabricksPlatform(Platform):
             **kept,
             **(profile if self.has_instance_profile else {"AWS_EC2_METADATA_DISABLED": "true"}),
             "DATABRICKS_RUNTIME_VERSION": "17.3",
-            "SPARK_CONF_DIR": str(conf),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "TMPDIR": str(scratch),
             "PYTHONPATH": str(site),

@@ -54,8 +54,10 @@ class EmrServerlessPlatform(AwsPlatform):
         variables = {name.removeprefix(_DRIVER): settings.pop(name) for name in [*settings] if name.startswith(_DRIVER)}
         option, py_files = shlex.split(submit["sparkSubmitParameters"])
         assert option == "--py-files"
-        command = spark_submit(submit["entryPoint"], submit["entryPointArguments"], py_files=[py_files], conf=settings)
-        self.run(job, command, platform_environment(self.folder, variables))
+        command = spark_submit(
+            self.folder, submit["entryPoint"], submit["entryPointArguments"], py_files=[py_files], conf=settings
+        )
+        self.run(job, command, platform_environment(variables))
 
     def get_job_run(self, asked: dict[str, Any]) -> dict[str, Any]:
         run = self._find(asked)

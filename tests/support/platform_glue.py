@@ -92,8 +92,8 @@ class GluePlatform(AwsPlatform):
         arguments = [text for pair in {**own, **rest}.items() for text in pair]
         conf = dict(setting.split("=", 1) for setting in given["--conf"].split(" --conf "))
         py_files = given["--extra-py-files"].split(",")
-        command = spark_submit(given["--scriptLocation"], arguments, py_files=py_files, conf=conf)
-        self.run(job, command, platform_environment(self.folder))
+        command = spark_submit(self.folder, given["--scriptLocation"], arguments, py_files=py_files, conf=conf)
+        self.run(job, command, platform_environment())
 
     def get_job_run(self, asked: dict[str, Any]) -> dict[str, Any]:
         run = self.runs.get(asked["RunId"])

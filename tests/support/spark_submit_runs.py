@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
+from airflow_hive_to_delta.core.spark.jars import CLASSES_FILE, JARS_VARIABLE
 from tests.support.aws import REGION
 
 #: What a platform's own process has not: the project, and what points the tests at stand-ins.
-_NOT_INHERITED = ("PYTHONPATH", "AWS_ENDPOINT_URL_GLUE", "AWS_ENDPOINT_URL_EMR_SERVERLESS", "AIRFLOW_HOME")
+_NOT_INHERITED = (
+    "PYTHONPATH",
+    "AWS_ENDPOINT_URL_GLUE",
+    "AWS_ENDPOINT_URL_EMR_SERVERLESS",
+    "AIRFLOW_HOME",
+    "SPARK_CONF_DIR",
+)
 
 
 def write_spark_defaults(folder: Path) -> None:
-    """The ``spark-defaults.conf`` of a platform: S3 on moto's server, Delta Lake on the class path, no open port."""
+    """The settings of a platform, in ``spark-defaults.conf``: S3 on moto's server, no open port."""
     endpoint = os.environ["AWS_ENDPOINT_URL"]
     settings = {
         "spark.master": "local[2]",
-        "spark.driver.extraClassPath": ":".join(_jars_beside_those_of_spark()),
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archived_classes()}",
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -44,11 +48,28 @@ def write_spark_defaults(folder: Path) -> None:
     (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
 
 
+def archived_classes() -> str:
+    """The option by which a JVM that loads Spark starts faster; empty if its classes were not archived.
+
+    The JVM does without them when anything stands before Spark's jars on its class path, as a folder of settings does.
+    """
+    classes = Path(os.environ[JARS_VARIABLE], CLASSES_FILE)
+    return f"-XX:SharedArchiveFile={classes}" if classes.is_file() else ""
+
+
 def spark_submit(
-    main: str, arguments: Sequence[str], *, py_files: Sequence[str] = (), conf: Mapping[str, str] | None = None
+    folder: Path,
+    main: str,
+    arguments: Sequence[str],
+    *,
+    py_files: Sequence[str] = (),
+    conf: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The command that runs a script with the installed Spark."""
-    command = [str(_spark_home() / "bin" / "spark-submit")]
+    """The command that runs a script with the installed Spark.
+
+    :param folder: where :func:`write_spark_defaults` has written.
+    """
+    command = [str(_spark_home() / "bin" / "spark-submit"), "--properties-file", str(folder / "spark-defaults.conf")]
     if py_files:
         command += ["--py-files", ",".join(py_files)]
     for name, value in (conf or {}).items():
@@ -56,30 +77,16 @@ def spark_submit(
     return [*command, main, *arguments]
 
 
-def platform_environment(folder: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a platform's process.
-
-    :param folder: where :func:`write_spark_defaults` has written.
-    """
+def platform_environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a platform's process, which has Delta Lake and S3 on its class path."""
     inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     return {
         **inherited,
-        "SPARK_CONF_DIR": str(folder),
+        "SPARK_DIST_CLASSPATH": f"{os.environ[JARS_VARIABLE]}/*",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         **(variables or {}),
     }
-
-
-def _jars_beside_those_of_spark() -> list[str]:
-    """Delta Lake and S3. What comes first on the class path counts, so that Spark's own libraries must not be there."""
-    own = {_artifact(path.name) for path in _spark_home().glob("jars/*.jar")}
-    jars = sorted(Path(os.environ[JARS_VARIABLE]).glob("*.jar"))
-    return [str(path) for path in jars if _artifact(path.name.partition("_")[2]) not in own]
-
-
-def _artifact(file_name: str) -> str:
-    return re.sub(r"-\d.*", "", file_name)
 
 
 def _spark_home() -> Path:
