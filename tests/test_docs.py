@@ -95,6 +95,7 @@ def test_the_page_for_airflow_has_every_argument_with_its_default(airflow_home) 
     assert rows == {name: written(default) for name, default in defaults.items()}
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
@@ -197,6 +198,7 @@ def test_every_message_that_is_explained_is_one_of_the_code() -> None:
     assert unknown == []
 
 
+@pytest.mark.slow
 def test_the_examples_without_airflow(spark, s3, glue, bucket, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(airflow_hive_to_delta, "local_session", lambda: spark, raising=False)
     folder = tmp_path / "lake"

@@ -38,6 +38,7 @@ def test_every_example_has_a_test_here() -> None:
     assert names == before | after | {"stream_into_table", "time_travel"}
 
 
+@pytest.mark.slow
 def test_parsing_the_examples_loads_no_heavy_library() -> None:
     code = "import runpy\n" + "\n".join(f"runpy.run_path({str(path)!r})" for path in EXAMPLES)
     imported = imported_by(code)

@@ -17,6 +17,7 @@ from tests.support.oracle import assert_same, delta_at
 pytestmark = pytest.mark.usefixtures("databricks_runtime")
 
 
+@pytest.mark.slow
 def test_the_life_of_a_table(lake, spark) -> None:
     lake.put("t/day=1/000000_0", {"id": [1, 2]})
     table = TableInfo(

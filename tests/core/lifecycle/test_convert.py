@@ -356,6 +356,7 @@ def test_rule_41_files_without_rows_keep_their_columns(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_several_row_groups(spark, tmp_path):
     root = tmp_path / "t"
     names = [None] * 10 + [f"n{i:02d}" for i in range(20)]

@@ -20,6 +20,8 @@ from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.crashes import Killed, at_every_step, killed_at
 from tests.support.lake import PARQUET, Lake
 
+pytestmark = pytest.mark.slow
+
 #: All that a definition can say, as crawlers, Hive and people leave it.
 DEFINITION: dict[str, Any] = {
     "Name": "t",
@@ -81,7 +83,6 @@ def partitions(lake: Lake) -> list[Any]:
     return sorted((p["Values"], p["StorageDescriptor"]["Location"]) for p in found)
 
 
-@pytest.mark.slow
 def test_one_name_is_delta_and_then_the_old_table_again(lake: Lake, table: TableInfo) -> None:
     """It is cut over and rolled back twice, with a conversion in between."""
     old, old_partitions = definition(lake), partitions(lake)
@@ -130,7 +131,6 @@ def test_a_cut_over_name_that_was_registered_too_is_restored_and_not_dropped(lak
     assert definition(lake) == old
 
 
-@pytest.mark.slow
 def test_ended_at_every_step(lake: Lake, table: TableInfo) -> None:
     """The process ends before and after each request of the cut-over, and of the rollback after it."""
     old, old_partitions = definition(lake), partitions(lake)

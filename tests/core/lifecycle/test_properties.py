@@ -380,6 +380,7 @@ def columns_with_values(draw: st.DrawFn) -> tuple[list[Column], list[dict[str, A
     return columns, draw(st.lists(row, min_size=1, max_size=12))
 
 
+@pytest.mark.slow
 @given(columns_with_values(), WRITER_OPTIONS)
 @examples(usual=300, long=20_000)
 def test_rules_31_to_37_the_bounds_of_a_footer_hold_every_value(made, writer):
@@ -477,6 +478,7 @@ RAW_VALUES = {
 SQL_TYPES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
 
+@pytest.mark.slow
 def test_rules_20_and_21_a_partition_value_is_what_spark_casts_it_to_or_refused(spark):
     accepted: set[tuple[str, str, str]] = set()
 

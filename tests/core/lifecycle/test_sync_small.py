@@ -93,6 +93,7 @@ def test_every_kind_of_file_is_found_alike(folder: Folder) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_table_without_changes_is_found_alike(folder: Folder) -> None:
     for day in ("__HIVE_DEFAULT_PARTITION__", "a b%3D", "ü"):
         folder.write(day, "000000_0", [1, 2], at=1_700_000_000)

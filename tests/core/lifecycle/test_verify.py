@@ -38,6 +38,8 @@ from tests.support.lake import Lake, Partition
 from tests.support.small_tables import count_jobs
 from tests.support.tables import write_parquet
 
+pytestmark = pytest.mark.slow
+
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -109,7 +111,6 @@ def rewrite_log(
 # --- equal tables ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stats", ["footer", "scan", "none"])
 def test_an_equal_table_passes_and_is_counted(spark: SparkSession, tmp_path: Path, stats: str) -> None:
     """Files that are hidden or empty, and files without rows, are no part of either side."""
@@ -158,7 +159,6 @@ def test_an_empty_table_passes_and_says_that_there_was_nothing_to_compare(spark:
     assert "nothing to compare" in str(result)
 
 
-@pytest.mark.slow
 def test_types_that_are_hard_to_compare_pass(spark: SparkSession, tmp_path: Path) -> None:
     """Without partitions, in files of different widths, after a checkpoint, with names that need column mapping."""
     root = tmp_path / "t"
@@ -180,7 +180,6 @@ def test_types_that_are_hard_to_compare_pass(spark: SparkSession, tmp_path: Path
     assert (result.row_count, result.partition_count) == (6, 0)
 
 
-@pytest.mark.slow
 def test_char_and_varchar_are_compared_as_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
     columns = [{"Name": "c", "Type": "char(5)"}, {"Name": "v", "Type": "varchar(5)"}]
     table = folder_table(tmp_path / "t", columns=columns)
@@ -189,7 +188,6 @@ def test_char_and_varchar_are_compared_as_spark_reads_them(spark: SparkSession, 
     assert verified(spark, table).row_count == 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("level", ["counts", "full"])
 def test_a_table_of_glue_with_partitions_in_another_bucket_passes(lake: Lake, level: str) -> None:
     other = lake.add_bucket()
@@ -208,7 +206,6 @@ def test_a_table_of_glue_with_partitions_in_another_bucket_passes(lake: Lake, le
         verify_table(lake.spark, table, S3Listing())
 
 
-@pytest.mark.slow
 def test_a_table_of_the_sessions_catalog_is_read_through_it(spark: SparkSession, database: str, tmp_path: Path) -> None:
     spark.sql(f"CREATE TABLE {database}.t (Id int, c char(3)) PARTITIONED BY (P date) STORED AS PARQUET "
               f"LOCATION '{tmp_path}/t'")  # fmt: skip
@@ -249,7 +246,6 @@ def test_a_file_that_hive_no_longer_has_is_caught(spark: SparkSession, table: Ta
     assert str(result.written_since).endswith("/a, which is gone")
 
 
-@pytest.mark.slow
 def test_a_whole_new_partition_is_caught(spark: SparkSession, table: TableInfo) -> None:
     write_parquet(Path(table.location) / "p=9" / "a", {"id": [9], "s": ["x"]})
     result = caught(spark, table)
@@ -290,7 +286,6 @@ def test_wrong_numbers_of_rows_that_add_up_are_caught(spark: SparkSession, table
     assert delta.endswith("1 rows)")
 
 
-@pytest.mark.slow
 def test_a_number_of_rows_that_the_log_does_not_have_is_counted(spark: SparkSession, table: TableInfo) -> None:
     rewrite_log(table, lambda add: {k: v for k, v in add.items() if k != "stats"} if "p=1/" in add["path"] else add)
     assert verified(spark, table).row_count == 6
@@ -307,7 +302,6 @@ def test_a_file_that_is_there_twice_in_two_spellings_is_caught(spark: SparkSessi
     assert ("p=1", "rows", 3, 4) in mismatches_of(caught(spark, table))
 
 
-@pytest.mark.slow
 def test_a_file_rewritten_with_other_rows_is_caught(spark: SparkSession, table: TableInfo) -> None:
     path = Path(table.location) / "p=1" / "b"
     size = path.stat().st_size
@@ -333,7 +327,6 @@ class Files:
         return [ParquetFileInfo(str(path), path.stat().st_size) for path in found]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "wrong"),
     [
@@ -361,7 +354,6 @@ def test_other_rows_behind_the_same_numbers_are_caught(
     assert {found[:2] for found in mismatches_of(error.value.result)} == {("p=1", f"checksum of {of}") for of in wrong}
 
 
-@pytest.mark.slow
 def test_columns_that_lead_to_each_others_data_are_caught(spark: SparkSession, tmp_path: Path) -> None:
     table = folder_table(tmp_path / "t")
     write_parquet(tmp_path / "t" / "f", {"a b": [1], "c": [2]})
@@ -380,7 +372,6 @@ def test_columns_that_lead_to_each_others_data_are_caught(spark: SparkSession, t
     }
 
 
-@pytest.mark.slow
 def test_columns_of_one_side_and_other_types_are_caught(spark: SparkSession, table: TableInfo) -> None:
     columns = [{"Name": "ID", "Type": "bigint"}, {"Name": "new", "Type": "array<int>"}]
     result = caught(spark, dataclasses.replace(table, columns=columns), "full")
@@ -398,7 +389,6 @@ def test_other_partition_columns_are_caught(spark: SparkSession, table: TableInf
     assert mismatches_of(result) == [(None, "partition columns", "", "p")]
 
 
-@pytest.mark.slow
 def test_after_a_delete_it_says_who_wrote_and_an_earlier_version_passes(spark: SparkSession, table: TableInfo) -> None:
     spark.sql(f"DELETE FROM delta.`{table.location}` WHERE id = 1")
     spark.sql(f"DELETE FROM delta.`{table.location}` WHERE id = 5")
@@ -414,7 +404,6 @@ def test_after_a_delete_it_says_who_wrote_and_an_earlier_version_passes(spark: S
     assert records.verified() == {"full": 0}
 
 
-@pytest.mark.slow
 def test_rows_that_a_deletion_vector_hides_are_missed(spark: SparkSession, table: TableInfo) -> None:
     spark.sql(f"ALTER TABLE delta.`{table.location}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     assert verified(spark, table).version == 1

@@ -347,6 +347,7 @@ SLICES: list[list[tuple[Any, ...]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rules_31_to_38_the_same_rows_from_every_writer(spark, tmp_path):
     root = tmp_path / "t"
     for number, rows in enumerate(SLICES):
