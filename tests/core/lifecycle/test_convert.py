@@ -67,6 +67,7 @@ def test_every_primitive_type_written_by_spark(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rule_10_timestamp_ntz_needs_protocol_3_7(spark, tmp_path):
     root = tmp_path / "t"
     moments = [dt.datetime(1969, 12, 31, 23, 59, 59, 999_999), dt.datetime(2024, 1, 1, 0, 0, 0, 1), None]
@@ -83,6 +84,7 @@ def test_rule_10_timestamp_ntz_needs_protocol_3_7(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rule_11_names_that_need_column_mapping(spark, tmp_path):
     root = tmp_path / "t"
     write_parquet(root / "a.parquet", {"a b": [1, 2], "c,d": ["x", None], "s": [{"in ner": 1.5}, None]})
@@ -171,6 +173,7 @@ def test_rule_23_a_partition_column_that_is_also_in_the_file_has_the_catalogs_ty
     assert [tuple(row) for row in delta_at(spark, root).orderBy("id").collect()] == [(1, 7), (2, 7)]
 
 
+@pytest.mark.slow
 def test_rules_14_and_24_odd_characters_in_partition_values_and_file_names(spark, tmp_path):
     root = tmp_path / "t"
     values = [
@@ -209,6 +212,7 @@ def test_rules_16_and_18_files_outside_the_root_have_absolute_paths_and_the_resu
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rules_26_to_28_nested_types(spark, tmp_path):
     root = tmp_path / "t"
     spark.sql("""
@@ -223,6 +227,7 @@ def test_rules_26_to_28_nested_types(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 @needs_spark_4("reading files whose types are narrower than the table's")
 def test_rule_29_int32_and_int64_files_in_one_table(spark, tmp_path):
     root = tmp_path / "t"
@@ -257,6 +262,7 @@ def test_rule_29_decimals_widen_when_they_keep_their_digits(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rule_29_times_without_a_zone_are_a_timestamp_only_by_option(spark, tmp_path, database):
     root = tmp_path / "t"
     moments = [dt.datetime(2024, 1, 1, 12, 30, 0, 5), dt.datetime(1969, 12, 31, 23, 59), None]
@@ -271,6 +277,7 @@ def test_rule_29_times_without_a_zone_are_a_timestamp_only_by_option(spark, tmp_
     assert_same(spark, spark.table(f"{database}.t"), delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rule_30_a_column_that_only_some_files_have_is_null_in_the_others(spark, tmp_path):
     root = tmp_path / "t"
     write_parquet(root / "a", {"id": [1], "s": [{"x": 1}]})
@@ -280,6 +287,7 @@ def test_rule_30_a_column_that_only_some_files_have_is_null_in_the_others(spark,
     assert_same(spark, original, delta_at(spark, root).select(original.columns))
 
 
+@pytest.mark.slow
 def test_rule_36_nan_in_files_of_pyarrow_hides_from_bounds(spark, tmp_path):
     root = tmp_path / "t"
     values = [1.0, float("nan"), 3.0, None, float("inf"), -0.0]
@@ -291,6 +299,7 @@ def test_rule_36_nan_in_files_of_pyarrow_hides_from_bounds(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rule_36_nan_in_files_of_spark(spark, tmp_path):
     root = tmp_path / "t"
     spark.sql("SELECT 1 k, 1.5D d UNION ALL SELECT 1, DOUBLE('NaN')").coalesce(1).write.parquet(str(root))
@@ -321,6 +330,7 @@ def test_rule_36_int96_has_no_bounds_and_old_dates_neither(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rule_36_unsigned_integers(spark, tmp_path):
     root = tmp_path / "t"
     write_parquet(
@@ -386,6 +396,7 @@ def test_without_statistics(spark, tmp_path):
     assert_same(spark, original, delta_at(spark, root))
 
 
+@pytest.mark.slow
 def test_rule_39_a_checkpoint_over_an_adjustable_number_of_files(spark, tmp_path):
     root = tmp_path / "t"
     for number in range(5):
@@ -423,6 +434,7 @@ def test_somebody_elses_delta_table_is_left_alone(spark, tmp_path, database):
     assert not spark.catalog.tableExists(f"{database}.t")
 
 
+@pytest.mark.slow
 def test_many_converters_at_once_one_commits_and_the_others_report_the_same_table(spark, tmp_path, database):
     root = tmp_path / "t"
     write_parquet(root / "a", {"id": [1, 2]})

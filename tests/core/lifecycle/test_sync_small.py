@@ -118,6 +118,7 @@ class Wrong(Walk):
         return super().list_files(spark, table) + [ParquetFileInfo(f"{table.location}/{name}", 1) for name in self.more]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [["day=1/000000_0"], ["stray"], ["day=1/000000_0", "stray"]], ids=" ".join)
 def test_files_that_cannot_be_in_the_table_are_refused_alike(converted: Folder, more: list[str]) -> None:
     errors = []
