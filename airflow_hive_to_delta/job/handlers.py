@@ -37,9 +37,9 @@ from airflow_hive_to_delta.core.catalogs.discovery import UCDiscovery
 from airflow_hive_to_delta.core.lifecycle.convert import TableConverter, make_failed_conversion
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
 from airflow_hive_to_delta.core.lifecycle.plan import plan_conversions
-from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
+from airflow_hive_to_delta.core.lifecycle.rollback.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
-from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
+from airflow_hive_to_delta.core.lifecycle.vacuum.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.lifecycle.verify import verify_conversion
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions, SyncOptions

@@ -34,7 +34,7 @@ from airflow_hive_to_delta import (
 )
 from airflow_hive_to_delta.core.errors import AccessDeniedError, HiveToDeltaError, StaleFileListError
 from airflow_hive_to_delta.core.lifecycle.plan import plan_migration
-from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
+from airflow_hive_to_delta.core.lifecycle.rollback.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.models import ParquetFileInfo

@@ -23,9 +23,9 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     UnsupportedTableError,
 )
-from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
+from airflow_hive_to_delta.core.lifecycle.rollback.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
-from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
+from airflow_hive_to_delta.core.lifecycle.vacuum.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.storage.log_storage import storage_for

@@ -12,7 +12,7 @@ from airflow_hive_to_delta.core.catalogs.registration import Target
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
 from airflow_hive_to_delta.core.lifecycle.records import Records
-from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
+from airflow_hive_to_delta.core.lifecycle.rollback.rollback import rollback_table
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.s3 import S3Storage

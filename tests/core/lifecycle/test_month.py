@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from airflow_hive_to_delta import ConversionOptions, GlueDiscovery, S3Listing
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import PermanentError
-from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
+from airflow_hive_to_delta.core.lifecycle.rollback.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
-from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
+from airflow_hive_to_delta.core.lifecycle.vacuum.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from tests.support.lake import PARQUET, Lake
 from tests.support.oracle import delta_at

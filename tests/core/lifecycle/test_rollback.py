@@ -25,7 +25,7 @@ from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.records import Records
-from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
+from airflow_hive_to_delta.core.lifecycle.rollback.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.verify import verify_table
 from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.results import RollbackResult

@@ -15,7 +15,7 @@ from airflow_hive_to_delta.core.errors import (
     PermanentError,
     UnsupportedTableError,
 )
-from airflow_hive_to_delta.core.lifecycle.rollback import rollback_table
+from airflow_hive_to_delta.core.lifecycle.rollback.rollback import rollback_table
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from tests.support.hive_folder import Folder, Given, original
 from tests.support.lake import Lake

@@ -23,10 +23,10 @@ from airflow_hive_to_delta.core.errors import (
     MissingError,
     PermanentError,
 )
-from airflow_hive_to_delta.core.lifecycle import orphans
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
 from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
-from airflow_hive_to_delta.core.lifecycle.vacuum import vacuum_external_files
+from airflow_hive_to_delta.core.lifecycle.vacuum import orphans
+from airflow_hive_to_delta.core.lifecycle.vacuum.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.listing.spark import DatabricksListing
 from airflow_hive_to_delta.core.results import VacuumResult
 from airflow_hive_to_delta.core.storage import aws

@@ -24,7 +24,7 @@ from airflow_hive_to_delta.core.errors import (
     TransientError,
     describe_error,
 )
-from airflow_hive_to_delta.core.lifecycle.orphans import Orphan, find_orphans
+from airflow_hive_to_delta.core.lifecycle.vacuum.orphans import Orphan, find_orphans
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.results import VacuumResult

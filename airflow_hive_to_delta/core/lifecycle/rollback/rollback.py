@@ -39,7 +39,7 @@ from airflow_hive_to_delta.core.delta.table_view import DeltaTableView, view_of
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.lifecycle.cut_over import find_cut_over_names, restore_definitions
 from airflow_hive_to_delta.core.lifecycle.records import Records
-from airflow_hive_to_delta.core.lifecycle.rollback_plan import (
+from airflow_hive_to_delta.core.lifecycle.rollback.plan import (
     RollbackPlan,
     find_later_versions,
     make_rollback_plan,

@@ -1,0 +1,1 @@
+"""Making a Delta table the Hive table that it was."""

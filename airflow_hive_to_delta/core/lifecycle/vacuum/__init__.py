@@ -1,0 +1,1 @@
+"""Deleting files that no version of a table needs any more."""
