@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta.core.delta import checkpoint
+from airflow_hive_to_delta.core.delta.actions import action_line, add_action
 from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
 from airflow_hive_to_delta.core.delta.log import generate_delta_log, log_state, write_delta_log
 from airflow_hive_to_delta.core.delta.log_files import log_folder
@@ -131,6 +132,45 @@ def test_a_checkpoint_in_many_batches_is_the_same(tmp_path: Path, monkeypatch: p
     pointer = json.loads((tmp_path / "t" / "_delta_log" / "_last_checkpoint").read_text())
     size = (tmp_path / "t" / "_delta_log" / CHECKPOINT).stat().st_size
     assert pointer == {"version": 0, "size": 5, "sizeInBytes": size, "numOfAddFiles": 3}
+
+
+@pytest.mark.parametrize("partitions", [[], ["p"], ["p", "Ä \U0001f600", "a.b"]])
+def test_many_add_actions_are_parsed_as_each_by_itself(partitions: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = parse_location("/t/_delta_log/0.json")
+    values = [None, "", "a/b", "\u2028 \x00 \U0001f600", '"quoted"', "1" * 40_000]
+    adds = [
+        add_action(
+            f"f%20{number}",
+            {name: values[(number + place) % len(values)] for place, name in enumerate(partitions)},
+            2**62 + number,
+            number or None,
+            json.dumps({"numRecords": number, "minValues": {"s": values[number % len(values)]}})
+            if number % 3
+            else None,
+        )
+        for number in range(25)
+    ]
+    lines = [action_line(add).encode() + b"\n" for add in adds]
+    monkeypatch.setattr(checkpoint, "_ROWS_PER_BATCH", 10)
+    parsed = pa.Table.from_batches(checkpoint._read_batches(lines, entry))
+    # Python's own parser has these, which do not begin as those that this package writes.
+    others = [b" " + line for line in lines]
+    expected = pa.Table.from_batches(checkpoint._read_batches(others, entry))
+    assert parsed.to_pylist() == expected.to_pylist()
+    assert parsed.schema == expected.schema
+    assert parsed.num_rows == 25
+    parsed.validate(full=True)
+
+
+def test_pyarrow_parses_the_add_actions_of_this_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("parsed line by line")
+
+    root = plain_table(tmp_path / "t")
+    with (tmp_path / "t" / "_delta_log" / ENTRY).open("rb") as lines:
+        adds = [line for line in lines if line.startswith(b'{"add"')]
+    monkeypatch.setattr(checkpoint, "_parse_line", fail)
+    assert checkpoint._parse_adds(adds, root).num_rows == 3
 
 
 def test_it_can_be_run_again_at_any_point(tmp_path: Path) -> None:
