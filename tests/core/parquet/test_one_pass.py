@@ -9,30 +9,46 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions, ConversionResult, DatabricksListing, TableInfo, convert
 from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA
 from airflow_hive_to_delta.core.lifecycle.convert import TableConverter
-from airflow_hive_to_delta.core.parquet import describe, one_pass
+from airflow_hive_to_delta.core.parquet import describe
 from airflow_hive_to_delta.core.parquet.one_pass import split_sample
 from tests.support.discoveries import KnownTables
 from tests.support.oracle import assert_same, delta_at
 from tests.support.small_tables import count_jobs, described_on_executors
 from tests.support.tables import write_parquet
 
+FILES = 8
+
+
+@pytest.fixture(autouse=True)
+def sample(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that the driver reads first."""
+    names = ["f00", "f01", "f07"]
+
+    def split(files: pa.Table) -> tuple[pa.Table, pa.Table]:
+        chosen = pa.array([path.rpartition("/")[2] in names for path in files["path"].to_pylist()], pa.bool_())
+        return files.filter(chosen), files.filter(pc.invert(chosen))
+
+    monkeypatch.setattr(describe, "split_sample", split)
+    return names
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Files of two layouts, with values in every kind of column, nulls and a NaN, and a partition without a value."""
     root = tmp_path / "t"
-    for number in range(40):
-        folder = root / ("p=__HIVE_DEFAULT_PARTITION__" if number == 7 else f"p={number % 3}")
-        ids = pa.array([number, None, number + 100], pa.int64())
-        columns: dict[str, Any] = {"id": ids, "name": ["ä", None, f"n{number}"]}
+    for number in range(FILES):
+        folder = root / ("p=__HIVE_DEFAULT_PARTITION__" if number == 7 else f"p={number % 2}")
+        ids = pa.array([number, None], pa.int64())
+        columns: dict[str, Any] = {"id": ids, "name": ["ä", None]}
         if number % 2:
-            columns["x"] = pa.array([1.5, float("nan") if number == 5 else -number, None], pa.float64())
+            columns["x"] = pa.array([float("nan") if number == 5 else -number, None], pa.float64())
         write_parquet(folder / f"f{number:02}", columns)
     return root
 
@@ -98,7 +114,7 @@ def test_one_pass_writes_what_two_passes_write(spark, root, monkeypatch, read_on
     assert (one.file_count, one.byte_count, one.row_count) == (two.file_count, two.byte_count, two.row_count)
     assert adds == read_adds(root)
     assert len(read_once) == 1
-    assert len(adds) == 40
+    assert len(adds) == FILES
     assert all(("stats" in add) == (stats == "footer") for add in adds.values())
 
 
@@ -116,9 +132,8 @@ def test_one_job_does_it(spark, root) -> None:
     assert jobs() == 1
 
 
-def test_a_column_that_only_one_other_file_has_is_found(spark, root, read_once, monkeypatch) -> None:
-    monkeypatch.setattr(one_pass, "_SAMPLE_FILES", 2)
-    write_parquet(root / "p=1" / "f20_more", {"id": pa.array([1], pa.int64()), "More": ["only here"]})
+def test_a_column_that_only_one_other_file_has_is_found(spark, root, read_once) -> None:
+    write_parquet(root / "p=0" / "more", {"id": pa.array([1], pa.int64()), "More": ["only here"]})
     result = convert_folder(spark, root)
     assert result.success, result.error
     assert read_once == ["dropped"]
@@ -128,10 +143,10 @@ def test_a_column_that_only_one_other_file_has_is_found(spark, root, read_once, 
 
 
 @pytest.mark.parametrize("in_sample", [True, False])
-def test_a_damaged_file_is_named_as_by_two_passes(spark, root, monkeypatch, read_once, in_sample) -> None:
-    name = "p=0/a" if in_sample else "p=1/f20_damaged"
-    if not in_sample:
-        monkeypatch.setattr(one_pass, "_SAMPLE_FILES", 2)
+def test_a_damaged_file_is_named_as_by_two_passes(spark, root, monkeypatch, sample, in_sample) -> None:
+    name = "p=0/damaged"
+    if in_sample:
+        sample.append("damaged")
     (root / name).write_bytes(b"not Parquet")
     one = convert_folder(spark, root)
     monkeypatch.setattr(describe, "has_driver", lambda _: False)
