@@ -28,21 +28,21 @@ def burn_down(snapshot: Snapshot, summary: Document, now: float) -> BurnDown:
 
     :param now: in seconds since the epoch.
     """
-    done = done_states(str(summary.get("phase")))
+    began = _first_wave(summary)
+    if began is None:
+        return BurnDown(at=[], tables=[], bytes=[], forecast=None)
+    done = done_states(summary)
     total_tables, total_bytes, ends = 0, 0, []
     for row in snapshot.rows.values():
-        since = snapshot.since.get(row.table)
-        if row.state in done and since is None:
+        since = snapshot.since.get(row.table) if row.state in done else now
+        if since is None or since < began:
             continue  # a table that the plan left out was never to be done
         total_tables += 1
         total_bytes += row.bytes
-        if row.state in done and since is not None:
+        if row.state in done:
             ends.append((since, row.bytes))
     ends.sort()
-    began = _start(summary, ends)
-    if began is None:
-        return BurnDown(at=[], tables=[], bytes=[], forecast=None)
-    curve = [(min(began, *(at for at, _ in ends[:1])) if ends else began, total_tables, total_bytes)]
+    curve = [(began, total_tables, total_bytes)]
     step = max(1, -(-len(ends) // _POINTS))
     for number, (at, size) in enumerate(ends, 1):
         total_tables, total_bytes = total_tables - 1, total_bytes - size
@@ -59,9 +59,8 @@ def burn_down(snapshot: Snapshot, summary: Document, now: float) -> BurnDown:
     )
 
 
-def _start(summary: Document, ends: list[tuple[float, int]]) -> float | None:
-    """When the first wave began; without waves, when the first table was done."""
+def _first_wave(summary: Document) -> float | None:
+    """When the first wave that the summary knows began; None before there is one."""
     waves: list[Any] = summary.get("waves") or []
     starts = [epoch(wave.get("started")) for wave in waves if isinstance(wave, dict)]
-    known = [start for start in starts if start is not None]
-    return min(known) if known else ends[0][0] if ends else None
+    return min((start for start in starts if start is not None), default=None)

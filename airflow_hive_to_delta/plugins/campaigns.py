@@ -117,7 +117,7 @@ class Campaign:
         """The campaign at a glance."""
         snapshot, progress = self._snapshot()
         waves = [_wave(wave) for wave in self.summary.get("waves") or () if isinstance(wave, dict)]
-        done = done_states(_text(self.summary.get("phase")))
+        done = done_states(self.summary)
         return {
             **self.brief(),
             "may_edit": self.may_edit,
@@ -165,7 +165,7 @@ class Campaign:
         try:
             for table in dict.fromkeys(tables):
                 at = now.isoformat(timespec="seconds")
-                document = {"format": 1, "at": at, "by": by, "table": table, **decision}
+                document = {"format": 1, "at": at, "by": by, "table": table, **_redacted(decision)}
                 self.index.folder.write_decision(document, now)
         except Exception as error:
             raise _storage_failed(error) from error
@@ -208,9 +208,9 @@ def _summed(summary: Document) -> Document:
 
 
 def _wave(wave: Document) -> Document:
-    names = ("run", "phase", "started", "ended", "units", "tables", "bytes", "by_state")
     failed = wave.get("failed")
-    return {**{name: wave.get(name) for name in names}, "failed": len(failed) if isinstance(failed, list) else 0}
+    counted = wave.get("failed_count", len(failed) if isinstance(failed, list) else 0)
+    return {**{name: wave.get(name) for name in ("run", "started", "ended", "tables", "bytes")}, "failed": counted}
 
 
 def _redacted(value: Any) -> Any:

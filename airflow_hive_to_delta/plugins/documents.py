@@ -21,6 +21,7 @@ Document = dict[str, Any]
 CAMPAIGNS = "campaigns"
 #: Documents that are read with one call, side by side where the storage can.
 _BATCH = 500
+_PLAN_COLUMNS = frozenset({"table", "owner", "files", "bytes", "priority", "decision", "reason"})
 
 
 class FileVersion(NamedTuple):
@@ -102,10 +103,13 @@ class CampaignFolder:
             return None
 
     def read_plan(self, path: str) -> list[Document]:
-        """The rows of the plan, by the path that :meth:`plan_version` gave."""
+        """The rows of the plan, by the path that :meth:`plan_version` gave, with the columns that the page shows."""
         from pyarrow import parquet
 
-        rows: list[Document] = parquet.read_table(io.BytesIO(self._path.fs.cat_file(path))).to_pylist()
+        file = parquet.ParquetFile(io.BytesIO(self._path.fs.cat_file(path)))
+        rows: list[Document] = file.read(
+            [name for name in file.schema_arrow.names if name in _PLAN_COLUMNS]
+        ).to_pylist()
         return rows
 
     def write_decision(self, decision: Document, now: datetime) -> None:

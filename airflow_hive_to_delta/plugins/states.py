@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from airflow_hive_to_delta.plugins.documents import Document
+
 
 class ShownState(NamedTuple):
     """How the page shows a state."""
@@ -38,6 +40,11 @@ _UNDONE = {
 }
 
 
-def done_states(phase: str) -> frozenset[str]:
-    """The states that end a table's part in a phase of a campaign."""
-    return frozenset(name for name, state in STATES.items() if state.is_done) - _UNDONE.get(phase, set())
+def done_states(summary: Document) -> frozenset[str]:
+    """The states that end a table's part in the phase of a campaign, by its summary.
+
+    A campaign that does not verify says by ``final`` that a table is done when it is converted.
+    """
+    final = summary.get("final")
+    done = {name for name, state in STATES.items() if state.is_done} - _UNDONE.get(str(summary.get("phase")), set())
+    return frozenset(done | (STATES.keys() & set(map(str, final)) if isinstance(final, list) else set()))

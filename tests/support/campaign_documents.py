@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -80,7 +79,8 @@ class SimulatedCampaign:
             worked = [self._worked_on(row, number, started, chance) for row in in_wave]
             states += worked
             waves.append(self._wave(number, started, worked))
-        states += [self._idle(row) for row in planned if row["decision"] != "convert"]
+        worked_on = {state["table"] for state in states}
+        states += [self._idle(row) for row in planned if row["table"] not in worked_on]
         for state in states:
             self.write_state(state)
         for wave in waves:
@@ -128,7 +128,7 @@ class SimulatedCampaign:
         at = started + timedelta(minutes=chance.randrange(10, 230))
         luck, bucket = chance.random(), row["location"].split("/")[2]
         history: list[dict[str, Any]] = [
-            {"at": _iso(started - timedelta(days=1)), "state": "planned", "run": "plan", "unit": None, "attempt": 0},
+            *self._idle(row)["history"],
             {"at": _iso(started), "state": "approved", "run": run, "unit": None, "attempt": 0, "by": "Ada Lovelace"},
         ]
         log_url = f"/dags/{self.dag_id}/runs/{run}/tasks/campaign.run_packed/mapped/{unit}"
@@ -155,13 +155,14 @@ class SimulatedCampaign:
 
     def _idle(self, row: dict[str, Any]) -> dict[str, Any]:
         """The state of a table on which no wave has worked."""
-        state = {"convert": "approved", "refused": "refused", "exclude": "excluded"}[row["decision"]]
+        state = {"convert": "planned", "refused": "refused", "exclude": "excluded"}[row["decision"]]
         return {
             **{"format": 1, "table": row["table"], "state": state, "attempts": 0, "next_attempt": None},
             **{"verified": {}, "version": None, "error": row["reason"] or None, "error_kind": None, "retryable": None},
             **{"advice": "", "location": row["location"], "target_table": row["target"]},
             **{"files": row["files"], "bytes": row["bytes"], "rows": None, "owner": row["owner"]},
-            **{"updated": None, "log_url": None, "job_url": None, "probation_until": None, "history": []},
+            **{"log_url": None, "job_url": None, "probation_until": None, "updated": _iso(self._planned_at)},
+            "history": [{"at": _iso(self._planned_at), "state": state, "run": "plan", "unit": "plan", "attempt": 0}],
         }
 
     def _wave(self, number: int, started: datetime, worked: list[dict[str, Any]]) -> dict[str, Any]:
@@ -170,7 +171,7 @@ class SimulatedCampaign:
             **{"format": 1, "run": self._run(number), "phase": "convert", "started": _iso(started)},
             **{"ended": _iso(started + timedelta(hours=4)), "units": 12, "tables": len(worked)},
             **{"bytes": sum(state["bytes"] for state in worked), "failed": failed[:100]},
-            "by_state": dict(Counter(state["state"] for state in worked)),
+            "failed_count": len(failed),
         }
 
     def _summary(
@@ -188,6 +189,10 @@ class SimulatedCampaign:
             **{"updated": _iso(self.now), "tables": len(planned), "bytes": sum(row["bytes"] for row in planned)},
             **{"by_state": by_state, "waves": waves[-200:], "forecast": _iso(self.now + timedelta(days=left))},
         }
+
+    @property
+    def _planned_at(self) -> datetime:
+        return self.now - timedelta(days=self.waves + 1)
 
     def _run(self, wave: int) -> str:
         return f"scheduled__{self.now - timedelta(days=self.waves - wave):%Y-%m-%dT20:00:00+00:00}"

@@ -29,7 +29,6 @@ export class TableList {
       progressiveLoad: "scroll",
       paginationSize: ROWS,
       progressiveLoadScrollMargin: 800,
-      ajaxURL: "tables",
       ajaxRequestFunc: (_, __, params) => this.load(params),
       dataLoader: false,
       columnDefaults: { headerTooltip: false, tooltip: false, formatter: cellText, resizable: false, vertAlign: "middle" },
