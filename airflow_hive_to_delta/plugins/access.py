@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 
 
-def may_access(method: ResourceMethod, dag_id: str | None, request: Request, user: BaseUser) -> bool:
+def may_access(method: ResourceMethod, dag_id: str, request: Request, user: BaseUser) -> bool:
     """Whether Airflow lets a user read (``GET``) or edit (``PUT``) a DAG.
 
-    :param dag_id: None for a campaign that names no DAG: nobody may see it, because nobody's rights can be asked for.
+    :param dag_id: empty for a campaign that names no DAG: nobody may see it, because nobody's rights can be asked for.
     """
     if not dag_id:
         return False

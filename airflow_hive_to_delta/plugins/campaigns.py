@@ -84,8 +84,8 @@ class CampaignSite:
             summary = index.summary()
         except Exception as error:
             raise _storage_failed(error) from error
-        dag_id = summary.get("dag_id") if summary else None
-        if summary is None or not isinstance(dag_id, str) or not may_access("GET", dag_id, request, user):
+        dag_id = _dag_of(summary or {})
+        if summary is None or not may_access("GET", dag_id, request, user):
             return None
         may_edit = may_access("PUT", dag_id, request, user)
         return Campaign(root, name, dag_id, summary, may_edit, index, self._patience)
@@ -188,6 +188,12 @@ class Campaign:
             raise _storage_failed(error) from error
 
 
+def _dag_of(summary: Document) -> str:
+    """The DAG that a campaign belongs to: that of the summary, or of its newest wave; empty when neither names one."""
+    named = [summary, *reversed([wave for wave in summary.get("waves") or () if isinstance(wave, dict)])]
+    return next((dag_id for each in named if (dag_id := _text(each.get("dag_id")))), "")
+
+
 def _count(rows: Any) -> Document:
     counts = {state: {"tables": 0, "bytes": 0} for state in STATES}
     for row in rows:
@@ -210,7 +216,8 @@ def _summed(summary: Document) -> Document:
 def _wave(wave: Document) -> Document:
     failed = wave.get("failed")
     counted = wave.get("failed_count", len(failed) if isinstance(failed, list) else 0)
-    return {**{name: wave.get(name) for name in ("run", "started", "ended", "tables", "bytes")}, "failed": counted}
+    names = ("run", "dag_id", "run_id", "started", "ended", "tables", "bytes")
+    return {**{name: wave.get(name) for name in names}, "failed": counted}
 
 
 def _redacted(value: Any) -> Any:

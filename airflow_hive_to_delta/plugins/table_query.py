@@ -26,6 +26,7 @@ class TableQuery:
     search: str = ""
     states: frozenset[str] = frozenset()
     owner: str | None = None
+    #: The DAG run that changed a table last: its id, or the name that documents have for it, in which the id is.
     run: str = ""
     sort: SortColumn = "table"
     descending: bool = False
@@ -39,7 +40,7 @@ def select_rows(rows: Iterable[TableRow], query: TableQuery) -> list[TableRow]:
         for row in rows
         if (not query.states or row.state in query.states)
         and (query.owner is None or row.owner == query.owner)
-        and (not query.run or row.run == query.run)
+        and (not query.run or row.run == query.run or f".{query.run}." in row.run)
         and all(word in f"{row.table} {row.owner} {row.error}".casefold() for word in words)
     ]
     found.sort(key=lambda row: _by_numbers(row.table))

@@ -19,6 +19,7 @@ from airflow_hive_to_delta.plugins.campaigns import CampaignSite
 from airflow_hive_to_delta.plugins.documents import CampaignFolder
 from tests.support.campaign_documents import SimulatedCampaign
 from tests.support.dag_rights import USERS, token_for
+from tests.support.imports import imported_by
 
 NOW = datetime(2026, 11, 18, 4, 30, tzinfo=UTC)
 PREFIX = "/hive-to-delta"
@@ -251,8 +252,22 @@ def test_a_campaign_of_a_dag_that_one_may_read_is_shown_beside_hidden_ones(campa
     ]
 
 
+def test_a_campaign_belongs_to_the_dag_of_its_newest_wave_when_its_summary_names_none(campaign, browsers) -> None:
+    waves = [{"dag_id": "public"}, {"dag_id": "migrate_lake"}, {}]
+    campaign.change_summary(dag_id=None, waves=waves)
+    assert get(browsers(), f"{PREFIX}/api/campaigns")["campaigns"][0]["dag_id"] == "migrate_lake"
+    assert get(browsers("eve"), f"{PREFIX}/api/campaigns")["campaigns"] == []
+
+
+def test_the_tables_of_a_dag_run_are_found_by_its_id(campaign, ada: TestClient) -> None:
+    wave = get(ada, CAMPAIGN)["waves"][3]
+    for run in (wave["run_id"], wave["run"]):
+        assert get(ada, f"{CAMPAIGN}/tables", run=run)["matching"] == wave["tables"]
+    assert get(ada, f"{CAMPAIGN}/tables", run="other")["matching"] == 0
+
+
 def test_a_campaign_that_names_no_dag_is_shown_to_nobody(campaign, ada: TestClient) -> None:
-    campaign.change_summary(dag_id=None)
+    campaign.change_summary(dag_id=None, waves=[])
     assert get(ada, f"{PREFIX}/api/campaigns")["campaigns"] == []
     assert ada.get(CAMPAIGN).status_code == 404
 
@@ -309,6 +324,31 @@ def test_a_storage_that_fails_is_named_without_its_secrets(campaign, ada: TestCl
     answer = ada.get(CAMPAIGN)
     assert answer.status_code == 502
     assert answer.json()["detail"].endswith("PermissionError: denied: https://***@host/x")
+
+
+def test_a_campaign_on_s3(tmp_path: Path, browsers: Browsers, s3: Any, bucket: str) -> None:
+    campaign = SimulatedCampaign(tmp_path / "made", tables=40, now=NOW).write()
+    for path in campaign.root.rglob("*"):
+        if path.is_file():
+            s3.put_object(Bucket=bucket, Key=f"staging/{path.relative_to(campaign.folder)}", Body=path.read_bytes())
+    ada = browsers("ada", [f"s3://{bucket}/staging"])
+    assert [each["name"] for each in get(ada, f"{PREFIX}/api/campaigns")["campaigns"]] == ["lake-2026"]
+    found = get(ada, f"{CAMPAIGN}/tables", state="verified")
+    assert found["total"] == 40
+    name = names(found)[0]
+    assert ada.post(f"{CAMPAIGN}/decisions", json={"tables": [name], "priority": 3}).status_code == 201
+    shown = get(ada, f"{CAMPAIGN}/table", table=name)
+    assert (shown["row"]["priority"], shown["decisions"][0]["by"]) == (3, "ada")
+    states = (campaign.root / "tables").rglob("*.json")
+    state = next(path for path in states if json.loads(path.read_text())["table"] == name)
+    changed = json.dumps({**json.loads(state.read_text()), "state": "cut_over"})
+    s3.put_object(Bucket=bucket, Key=f"staging/{state.relative_to(campaign.folder)}", Body=changed)
+    assert names(get(ada, f"{CAMPAIGN}/tables", state="cut_over")) == [name]
+
+
+def test_workers_load_the_plugin_without_its_app(airflow_home: Path) -> None:
+    base = imported_by("import airflow.plugins_manager")
+    assert imported_by("import airflow_hive_to_delta.plugins.campaign_page") - base == {"airflow_hive_to_delta"}
 
 
 def test_ten_thousand_tables_are_read_once_and_a_change_alone_afterwards(tmp_path, browsers, monkeypatch) -> None:

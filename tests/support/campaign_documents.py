@@ -131,11 +131,11 @@ class SimulatedCampaign:
             *self._idle(row)["history"],
             {"at": _iso(started), "state": "approved", "run": run, "unit": None, "attempt": 0, "by": "Ada Lovelace"},
         ]
-        log_url = f"/dags/{self.dag_id}/runs/{run}/tasks/campaign.run_packed/mapped/{unit}"
+        log_url = f"/dags/{self.dag_id}/runs/{self._run_id(wave)}/tasks/campaign.run_packed/mapped/{unit}"
         state: dict[str, Any] = {
             **self._idle(row),
             **{"updated": _iso(at), "attempts": 1, "lease_run": run, "log_url": log_url},
-            "job_url": f"https://console.example/spark/{run[-6:]}-{unit}",
+            "job_url": f"https://console.example/spark/wave-{wave}-{unit}",
         }
         event = {"at": _iso(at), "run": run, "unit": unit, "attempt": 1}
         if luck < 0.02:
@@ -168,6 +168,7 @@ class SimulatedCampaign:
     def _wave(self, number: int, started: datetime, worked: list[dict[str, Any]]) -> dict[str, Any]:
         failed = [state["table"] for state in worked if state["state"] in ("failed", "needs_person")]
         return {
+            **{"dag_id": self.dag_id, "run_id": self._run_id(number)},
             **{"format": 1, "run": self._run(number), "phase": "convert", "started": _iso(started)},
             **{"ended": _iso(started + timedelta(hours=4)), "units": 12, "tables": len(worked)},
             **{"bytes": sum(state["bytes"] for state in worked), "failed": failed[:100]},
@@ -195,6 +196,9 @@ class SimulatedCampaign:
         return self.now - timedelta(days=self.waves + 1)
 
     def _run(self, wave: int) -> str:
+        return f"{self.dag_id}.{self._run_id(wave)}.convert"
+
+    def _run_id(self, wave: int) -> str:
         return f"scheduled__{self.now - timedelta(days=self.waves - wave):%Y-%m-%dT20:00:00+00:00}"
 
     def _write(self, name: str, document: dict[str, Any]) -> Path:

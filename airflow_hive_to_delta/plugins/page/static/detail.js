@@ -153,7 +153,7 @@ export class TableDetail {
       element("h3", {}, "History"),
       element("ol", { class: "log", reversed: true }, entries.map(entry => element("li", {},
         element("span", { class: `pill ${entry.state}` }, this.labels[entry.state] ?? String(entry.state)),
-        element("small", {}, [formatTime(entry.at), entry.by && `by ${entry.by}`, entry.run,
+        element("small", {}, [formatTime(entry.at), entry.by && `by ${entry.by}`, entry.run?.replace(`${this.campaign.dag_id}.`, ""),
           entry.attempt > 1 && `try ${entry.attempt}`].filter(Boolean).join(" · ")),
         entry.error && element("p", { class: "error dim" }, String(entry.error))))));
   }

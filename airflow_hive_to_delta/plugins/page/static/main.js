@@ -215,11 +215,16 @@ const showProgress = found => {
 const showWaves = waves => {
   byId("waves-section").hidden = !waves.length;
   const took = wave => wave.ended ? formatDuration((new Date(wave.ended) - new Date(wave.started)) / 1000) : "runs";
-  fill(byId("waves"), [...waves].reverse().map(wave => element("tr", { class: wave.run === filters.run ? "current" : null },
-    element("th", { scope: "row" }, link(airflow(`dags/${encodeURIComponent(shown.dag_id)}/runs/${encodeURIComponent(wave.run)}`), wave.run)),
+  fill(byId("waves"), [...waves].reverse().map(wave => element("tr", { class: (wave.run_id ?? wave.run) === wanted.get("run_id") ? "current" : null },
+    element("th", { scope: "row" }, runLink(wave)),
     element("td", {}, formatTime(wave.started)),
     ...[took(wave), formatCount(wave.tables ?? 0), formatBytes(wave.bytes ?? 0)].map(text => element("td", { class: "number" }, text)),
     element("td", { class: wave.failed ? "number bad" : "number" }, wave.failed ? formatShort(wave.failed) : ""))));
+};
+
+const runLink = wave => {
+  const run = wave.run_id ?? wave.run ?? "";
+  return link(airflow(`dags/${encodeURIComponent(wave.dag_id ?? shown.dag_id)}/runs/${encodeURIComponent(run)}`), run);
 };
 
 const showOwners = owners => {
@@ -231,6 +236,8 @@ const showOwners = owners => {
 };
 
 const showCount = found => {
+  // The tab of a DAG run begins with the tables of that run; one that has changed none shows all.
+  if (filters.run && !found.matching && !found.loading && !filters.search && !filters.state) return filter({ run: undefined });
   const text = found.matching === found.total ? plural(found.total, "table") : `${formatCount(found.matching)} of ${plural(found.total, "table")}`;
   byId("count").textContent = filters.run ? `${text}, last changed by the run ${filters.run}` : text;
 };
