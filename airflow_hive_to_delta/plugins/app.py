@@ -85,9 +85,9 @@ def create_app(site: CampaignSite) -> FastAPI:
 
     @app.get("/api/campaigns")
     def list_campaigns(request: Request, user: GetUserDep, dag_id: str | None = None) -> Document:
-        campaigns = site.list_campaigns(request, user)
+        campaigns, problems = site.list_campaigns(request, user)
         found = [campaign.brief() for campaign in campaigns if dag_id in (None, campaign.dag_id)]
-        return {"campaigns": found, "roots": len(site.roots), "states": _STATES}
+        return {"campaigns": found, "roots": len(site.roots), "problems": problems, "states": _STATES}
 
     @app.get("/api/campaigns/{root}/{name}")
     def show_campaign(root: int, name: str, request: Request, user: GetUserDep) -> Response:

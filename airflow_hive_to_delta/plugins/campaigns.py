@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from airflow_hive_to_delta.plugins.table_rows import TableRow
 
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+
+log = logging.getLogger(__name__)
 
 #: Seconds for which a request waits for documents that have changed. What is known already is answered after that.
 _PATIENCE = 2.0
@@ -48,15 +51,18 @@ class CampaignSite:
         self._lock = threading.Lock()
         self._indexes: dict[str, CampaignIndex] = {}
 
-    def list_campaigns(self, request: Request, user: BaseUser) -> list[Campaign]:
-        """The campaigns whose DAGs a user may read, those that changed last first."""
-        found = []
+    def list_campaigns(self, request: Request, user: BaseUser) -> tuple[list[Campaign], list[str]]:
+        """The campaigns whose DAGs a user may read, those that changed last first; and which could not be read."""
+        found: list[Campaign] = []
+        problems: list[str] = []
         for number, root in enumerate(self.roots):
-            for name, folder in self._folders(root).items():
-                campaign = self._visible(number, name, folder, request, user)
-                if campaign is not None:
-                    found.append(campaign)
-        return sorted(found, key=lambda campaign: str(campaign.summary.get("updated")), reverse=True)
+            try:
+                for name, folder in self._folders(root).items():
+                    campaign = self._visible(number, name, folder, request, user)
+                    found += [campaign] if campaign else []
+            except HTTPException as error:
+                problems.append(str(error.detail))
+        return sorted(found, key=lambda campaign: str(campaign.summary.get("updated")), reverse=True), problems
 
     def find(self, root: int, name: str, request: Request, user: BaseUser) -> Campaign:
         """One campaign.
@@ -73,7 +79,7 @@ class CampaignSite:
         try:
             return CampaignFolder.find_all(root, self._conn_id)
         except Exception as error:
-            raise _storage_failed(error) from error
+            raise _root_failed(self.roots.index(root)) from error
 
     def _visible(
         self, root: int, name: str, folder: CampaignFolder, request: Request, user: BaseUser
@@ -83,7 +89,7 @@ class CampaignSite:
         try:
             summary = index.summary()
         except Exception as error:
-            raise _storage_failed(error) from error
+            raise _root_failed(root) from error
         dag_id = _dag_of(summary or {})
         if summary is None or not may_access("GET", dag_id, request, user):
             return None
@@ -227,6 +233,13 @@ def _redacted(value: Any) -> Any:
     if isinstance(value, list):
         return [_redacted(each) for each in value]
     return {key: _redacted(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _root_failed(number: int) -> HTTPException:
+    """The answer when a staging root cannot be read. What it is, only the log says: the user's rights are not known."""
+    log.exception("The campaigns under the staging root number %d of [hive_to_delta] campaigns cannot be read", number)
+    detail = f"Staging root {number + 1} cannot be read. The log of the API server has the error"
+    return HTTPException(status.HTTP_502_BAD_GATEWAY, detail)
 
 
 def _storage_failed(error: Exception) -> HTTPException:

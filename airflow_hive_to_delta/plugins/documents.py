@@ -44,8 +44,9 @@ class CampaignFolder:
         """The folders of all campaigns under a staging root, by the names of the folders."""
         from airflow.sdk import ObjectStoragePath
 
-        named = "@" in root.partition("://")[2].partition("/")[0]
-        folder = ObjectStoragePath(root, conn_id=None if named else conn_id) / CAMPAIGNS
+        scheme, _, rest = root.partition("://")
+        needs_none = scheme == "file" or "@" in rest.partition("/")[0]
+        folder = ObjectStoragePath(root, conn_id=None if needs_none else conn_id) / CAMPAIGNS
         folder.fs.invalidate_cache()
         try:
             found = folder.fs.ls(folder.path, detail=False)

@@ -316,6 +316,17 @@ def test_without_a_setting_the_page_says_what_is_missing(browsers: Browsers) -> 
     assert get(browsers(roots=[]), f"{PREFIX}/api/campaigns")["roots"] == 0
 
 
+def test_a_root_that_cannot_be_read_hides_no_other_and_says_nothing_of_itself(campaign, browsers, tmp_path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "campaigns").symlink_to(broken / "campaigns")  # which no file system follows
+    ada = browsers("ada", [broken.as_uri(), tmp_path.as_uri()])
+    found = get(ada, f"{PREFIX}/api/campaigns")
+    assert [each["root"] for each in found["campaigns"]] == [1]
+    assert found["problems"] == ["Staging root 1 cannot be read. The log of the API server has the error"]
+    assert ada.get(f"{PREFIX}/api/campaigns/0/x").status_code == 502
+
+
 def test_a_storage_that_fails_is_named_without_its_secrets(campaign, ada: TestClient, monkeypatch) -> None:
     def fail(*_: Any) -> Any:
         raise PermissionError("denied: https://u:secret@host/x")

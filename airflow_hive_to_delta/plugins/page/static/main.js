@@ -40,7 +40,7 @@ const start = async () => {
       ? `The DAG ${wanted.get("dag_id")} has no campaign that you may see.`
       : "There is no campaign that you may see. Campaigns appear here when their first plan is made.";
     const unset = "The page does not know where campaigns are kept: set campaigns in the section [hive_to_delta] of Airflow's configuration.";
-    return say({ message: found.roots ? missing : unset });
+    return say({ message: [...found.problems, found.roots ? missing : unset].join(". ") });
   }
   detail = new TableDetail(byId("detail"), {
     labels, ondecided: row => { tables.update(row); schedule(1); },
