@@ -337,13 +337,18 @@ def test_a_storage_that_fails_is_named_without_its_secrets(campaign, ada: TestCl
     assert answer.json()["detail"].endswith("PermissionError: denied: https://***@host/x")
 
 
-def test_a_campaign_on_s3(tmp_path: Path, browsers: Browsers, s3: Any, bucket: str) -> None:
+def test_a_campaign_on_s3_is_read_by_the_connection_of_its_root(
+    tmp_path: Path, browsers: Browsers, s3: Any, bucket: str, aws_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = {"conn_type": "aws", "login": "k", "password": "s", "extra": {"endpoint_url": aws_endpoint}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
     campaign = SimulatedCampaign(tmp_path / "made", tables=40, now=NOW).write()
     for path in campaign.root.rglob("*"):
         if path.is_file():
             s3.put_object(Bucket=bucket, Key=f"staging/{path.relative_to(campaign.folder)}", Body=path.read_bytes())
-    ada = browsers("ada", [f"s3://{bucket}/staging"])
-    assert [each["name"] for each in get(ada, f"{PREFIX}/api/campaigns")["campaigns"]] == ["lake-2026"]
+    ada = browsers("ada", [f"s3://lake@{bucket}/staging", f"s3://{bucket}/empty"])
+    found = get(ada, f"{PREFIX}/api/campaigns")
+    assert ([each["name"] for each in found["campaigns"]], found["problems"]) == (["lake-2026"], [])
     found = get(ada, f"{CAMPAIGN}/tables", state="verified")
     assert found["total"] == 40
     name = names(found)[0]
