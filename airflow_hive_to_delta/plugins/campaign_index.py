@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -90,6 +90,8 @@ class CampaignIndex:
         :raises Exception: the storage failed.
         """
         with self._lock:
+            if self._loading is not None and self._loading.done():
+                self._loading = None  # nobody has waited for its end
             if self._loading is None and self._clock() >= self._stale_at:
                 self._loading = _loaders.submit(self._load)
             loading = self._loading
@@ -98,9 +100,6 @@ class CampaignIndex:
         wait([loading], patience)
         if not loading.done():
             return self._snapshot, self._progress
-        with self._lock:
-            if self._loading is loading:
-                self._loading = None
         loading.result()
         return self._snapshot, None
 
@@ -111,19 +110,16 @@ class CampaignIndex:
 
     def _load(self) -> None:
         started = self._clock()
-        try:
-            self._read_changes()
-        finally:
-            pause = min((self._clock() - started) / _SHARE_OF_TIME, _MOST_AGES * self._max_age)
-            with self._lock:
-                self._stale_at = self._clock() + max(self._max_age, pause)
+        self._read_changes()
+        pause = min((self._clock() - started) / _SHARE_OF_TIME, _MOST_AGES * self._max_age)
+        with self._lock:
+            self._stale_at = self._clock() + max(self._max_age, pause)
 
     def _read_changes(self) -> None:
         self._read_plan()
         decisions = self.folder.list_files("decisions")
         listed = self.folder.list_files("tables")
-        revision = _digest(self._plan[0], sorted(decisions), sorted(listed.items()))
-        if self._snapshot is not None and self._snapshot.revision == revision:
+        if self._snapshot is not None and self._snapshot.revision == self._revision(decisions, listed):
             return
         known = self._decisions
         self._decisions = {path: known[path] for path in decisions if path in known}
@@ -134,13 +130,19 @@ class CampaignIndex:
         by_table: dict[str, list[Document]] = {}
         for decision in named.values():
             by_table.setdefault(str(decision.get("table")), []).append(decision)
+        read = {path: version for path, (version, _) in self._states.items()}
         self._snapshot = Snapshot(
-            # A document that vanished between listing and reading is looked for again by the next request.
-            revision if len(self._states) == len(listed) else "",
+            # Of what was read: a document that vanished after the listing is looked for again by the next request.
+            self._revision(self._decisions, read),
             build_rows(self._plan[1], summaries, named),
             {summary.table: summary.since for summary in summaries if summary.since is not None},
             by_table,
         )
+
+    def _revision(self, decisions: Iterable[str], states: Mapping[str, FileVersion]) -> str:
+        """A text that is equal for equal documents, by the versions that a listing gives."""
+        parts = (self._plan[0], sorted(decisions), sorted(states.items()))
+        return hashlib.blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=12).hexdigest()
 
     def _read_plan(self) -> None:
         version = self.folder.plan_version()
@@ -155,7 +157,3 @@ class CampaignIndex:
             kept[path] = (listed[path], summarize_state(document))
             self._progress = Progress(number, len(changed))
         self._states = kept
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=12).hexdigest()

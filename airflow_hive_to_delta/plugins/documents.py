@@ -82,7 +82,10 @@ class CampaignFolder:
         return {path: _version(entry) for path, entry in found.items() if path.endswith(".json")}
 
     def read_files(self, paths: Iterable[str]) -> Iterator[tuple[str, Document]]:
-        """Documents by the paths that :meth:`list_files` gave, without those that are gone or are no documents."""
+        """Documents by the paths that :meth:`list_files` gave, without those that are gone.
+
+        A file that is no document is an empty one.
+        """
         wanted = list(paths)
         for start in range(0, len(wanted), _BATCH):
             contents = self._path.fs.cat(wanted[start : start + _BATCH], on_error="return")
@@ -91,8 +94,7 @@ class CampaignFolder:
                     continue  # it is being replaced, or was deleted after the listing
                 if isinstance(content, Exception):
                     raise content
-                if (document := _parsed(content)) is not None:
-                    yield path, document
+                yield path, _parsed(content) or {}
 
     def plan_version(self) -> tuple[str, FileVersion] | None:
         """The path of the plan and its version; None while there is no plan."""

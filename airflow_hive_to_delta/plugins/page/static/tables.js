@@ -15,6 +15,7 @@ export class TableList {
     this.oncount = oncount;
     this.onproblem = onproblem;
     this.filters = {};
+    target.setAttribute("aria-label", "Tables");
     this.campaign = null;
     this.grid = new Tabulator(target, {
       index: "table",
