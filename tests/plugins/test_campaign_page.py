@@ -131,7 +131,7 @@ def test_the_campaign_is_shown_inside_of_airflow_and_decisions_are_made_there(si
     site.click(".actions .primary")
     site.wait_for("#detail .note")
     assert site.text("#detail .note") == "The next wave tries it again, as ada decided."
-    (decision,) = site.campaign.read_decisions()
+    (decision,) = (each for each in site.campaign.read_decisions() if each.get("note") == "after the fix")
     assert {**decision, "at": ""} == {
         **{"format": 1, "at": "", "by": "ada", "table": HOSTILE, "decision": "retry", "note": "after the fix"},
     }
@@ -156,6 +156,24 @@ def test_the_page_is_used_by_keyboard_and_follows_a_change(site: Site) -> None:
     site.wait_for("#detail:not([open])")
     site.campaign.write_state({"format": 1, "table": names[0], "state": "cut_over", "history": []})
     site.wait_for(".tabulator-row .pill.cut_over", "#share .cut_over")
+    assert site.complaints() == []
+
+
+def test_all_tables_of_a_state_are_tried_again_at_once(site: Site) -> None:
+    site.log_in("ada")
+    site.open("hive-to-delta/")
+    site.click("#legend [data-state=failed]")
+    site.wait_for("#retry-all:not([hidden])")
+    failed = site.see("page.querySelector('[data-state=failed] b').textContent")
+    site.wait(f"page.getElementById('retry-all').textContent === 'Retry all {failed}'")
+    site.click("#retry-all")
+    site.type("#confirm input", "the bucket is back")
+    site.click("#confirm .primary")
+    site.wait("!page.getElementById('confirm').open")
+    made = [each for each in site.campaign.read_decisions() if each.get("note") == "the bucket is back"]
+    assert len({each["table"] for each in made}) == len(made) == int(failed)
+    assert {(each["by"], each["decision"]) for each in made} == {("ada", "retry")}
+    site.wait_for(".tabulator-row .pill.failed.pending")
     assert site.complaints() == []
 
 

@@ -3,6 +3,7 @@ import { listCampaigns, readCampaign } from "./api.js";
 import { BurnDownChart } from "./chart.js";
 import { TableDetail } from "./detail.js";
 import { element, fill, formatBytes, formatCount, formatDuration, formatShort, formatTime, link, plural } from "./format.js";
+import { RETRYABLE, RetryAll } from "./retry.js";
 import { TableList } from "./tables.js";
 
 const SECONDS = 10, SECONDS_WHILE_LOADING = 1.5, TYPING_PAUSE = 200;
@@ -11,8 +12,9 @@ const byId = id => document.getElementById(id);
 const wanted = new URLSearchParams(location.search);
 const airflow = path => new URL(`../${path}`, document.baseURI).href;
 const filters = { run: wanted.get("run_id") || undefined };
-let states = [], labels = {}, campaigns = [], campaign = null, shown = null, tables = null, detail = null, timer = 0;
+let states = [], labels = {}, campaigns = [], campaign = null, shown = null, tables = null, detail = null, timer = 0, matching = 0;
 const chart = new BurnDownChart(byId("chart"));
+const retryAll = new RetryAll(byId("confirm"), { ondecided: () => update() });
 
 const say = error => {
   const problem = byId("problem");
@@ -61,6 +63,7 @@ const prepareControls = () => {
     filter({ state: undefined, owner: undefined, search: undefined, run: undefined });
     byId("search").focus();
   });
+  byId("retry-all").addEventListener("click", () => retryAll.open(campaign, tables.query(0, 1, []), matching));
   let typing = 0;
   byId("search").addEventListener("input", event => {
     clearTimeout(typing);
@@ -239,6 +242,9 @@ const showCount = found => {
   // The tab of a DAG run begins with the tables of that run; one that has changed none shows all.
   if (filters.run && !found.matching && !found.loading && !filters.search && !filters.state) return filter({ run: undefined });
   const text = found.matching === found.total ? plural(found.total, "table") : `${formatCount(found.matching)} of ${plural(found.total, "table")}`;
+  matching = found.matching;
+  byId("retry-all").hidden = !(shown?.may_edit && matching && RETRYABLE.includes(filters.state));
+  byId("retry-all").textContent = `Retry all ${formatCount(matching)}`;
   byId("count").textContent = filters.run ? `${text}, last changed by the run ${filters.run}` : text;
 };
 
