@@ -1,6 +1,7 @@
 // One table: what is known of it, what has become of it, and what a person may decide about it.
 import { decide, readTable } from "./api.js";
 import { breakable, element, fill, formatBytes, formatCount, formatTime, link, plural } from "./format.js";
+import { RETRYABLE } from "./retry.js";
 
 export class TableDetail {
   constructor(dialog, { labels, ondecided }) {
@@ -43,7 +44,7 @@ export class TableDetail {
           state.advice && element("p", { class: "advice" }, element("b", {}, "What to do "), state.advice)),
         this.links(state),
         this.facts(row, state),
-        this.campaign.may_edit && this.actions(row),
+        this.campaign.may_edit && this.actions(row, state),
         this.notes(state, decisions),
         this.history(state)));
   }
@@ -89,9 +90,10 @@ export class TableDetail {
       shown.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
   }
 
-  actions(row) {
+  actions(row, state) {
     const excluded = row.pending ? row.pending === "exclude" : row.state === "excluded";
-    const retryable = ["failed", "needs_person", "refused", "rolled_back"].includes(row.state) && row.pending !== "retry";
+    // A table that was converted keeps its state when later work on it fails.
+    const retryable = (RETRYABLE.includes(row.state) || (state.error && row.state !== "excluded")) && row.pending !== "retry";
     const note = element("input", { type: "text", maxlength: 1000, placeholder: "Why (optional)", "aria-label": "Why" });
     const priority = element("input", { type: "number", min: -1000, max: 1000, step: 1, value: row.priority, "aria-label": "Priority" });
     const send = decision => this.decide({ ...decision, ...(note.value.trim() ? { note: note.value.trim() } : {}) });
