@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -153,12 +153,13 @@ class Campaign:
 
         :raises HTTPException: 404, the campaign has no such table.
         """
-        row, decisions = self._known(name)
+        snapshot = self._snapshot_with([name])
         try:
             state = self.index.folder.read_state(name)
         except Exception as error:
             raise _storage_failed(error) from error
-        return {"row": row.to_dict(), "state": _redacted(state or {}), "decisions": _redacted(decisions)}
+        decisions = _redacted(snapshot.decisions.get(name, []))
+        return {"row": snapshot.rows[name].to_dict(), "state": _redacted(state or {}), "decisions": decisions}
 
     def decide(self, tables: Sequence[str], decision: Document, *, by: str, now: datetime) -> None:
         """Record a decision about tables, which the next wave acts upon.
@@ -166,8 +167,7 @@ class Campaign:
         :param by: the name of the user.
         :raises HTTPException: 404, one of them is not in the campaign: then nothing is recorded.
         """
-        for table in tables:
-            self._known(table)
+        self._snapshot_with(tables)
         try:
             for table in dict.fromkeys(tables):
                 at = now.isoformat(timespec="seconds")
@@ -178,14 +178,17 @@ class Campaign:
         finally:
             self.index.expire()
 
-    def _known(self, table: str) -> tuple[TableRow, list[Document]]:
-        snapshot, progress = self._snapshot()
-        row = snapshot.rows.get(table) if snapshot else None
-        if snapshot is None or row is None:
-            detail = "The campaign is still being read; try again" if progress else f"There is no table {table!r} in it"
-            code = status.HTTP_503_SERVICE_UNAVAILABLE if progress else status.HTTP_404_NOT_FOUND
-            raise HTTPException(code, detail)
-        return row, snapshot.decisions.get(table, [])
+    def _snapshot_with(self, tables: Sequence[str]) -> Snapshot:
+        """The campaign as it is now, which has these tables.
+
+        :raises HTTPException: 404, it has not; 503, that is not known yet.
+        """
+        snapshot, _ = self._snapshot()
+        if snapshot is None:
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "The campaign is still being read; try again")
+        if missing := [table for table in tables if table not in snapshot.rows]:
+            raise HTTPException(status.HTTP_404_NOT_FOUND, f"There is no table {missing[0]!r} in the campaign")
+        return snapshot
 
     def _snapshot(self) -> tuple[Snapshot | None, Progress | None]:
         try:
@@ -200,7 +203,7 @@ def _dag_of(summary: Document) -> str:
     return next((dag_id for each in named if (dag_id := _text(each.get("dag_id")))), "")
 
 
-def _count(rows: Any) -> Document:
+def _count(rows: Iterable[TableRow]) -> Document:
     counts = {state: {"tables": 0, "bytes": 0} for state in STATES}
     for row in rows:
         counts[row.state]["tables"] += 1
