@@ -86,7 +86,7 @@ def create_app(site: CampaignSite) -> FastAPI:
     @app.get("/api/campaigns")
     def list_campaigns(request: Request, user: GetUserDep, dag_id: str | None = None) -> Document:
         campaigns, problems = site.list_campaigns(request, user)
-        found = [campaign.brief() for campaign in campaigns if dag_id in (None, campaign.dag_id)]
+        found = [campaign.brief() for campaign in campaigns if dag_id is None or campaign.is_of(dag_id)]
         return {"campaigns": found, "roots": len(site.roots), "problems": problems, "states": _STATES}
 
     @app.get("/api/campaigns/{root}/{name}")

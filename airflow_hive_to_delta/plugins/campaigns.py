@@ -90,7 +90,8 @@ class CampaignSite:
             summary = index.summary()
         except Exception as error:
             raise _root_failed(root) from error
-        dag_id = _dag_of(summary or {})
+        # The first of them is the one that the campaign belongs to.
+        dag_id = next(iter(_dags_of(summary or {})), "")
         if summary is None or not may_access("GET", dag_id, request, user):
             return None
         may_edit = may_access("PUT", dag_id, request, user)
@@ -109,6 +110,10 @@ class Campaign:
     may_edit: bool
     index: CampaignIndex
     patience: float
+
+    def is_of(self, dag_id: str) -> bool:
+        """Whether a DAG works on it: those of its phases may differ."""
+        return dag_id in _dags_of(self.summary)
 
     def brief(self) -> Document:
         """What a list of campaigns shows."""
@@ -197,10 +202,10 @@ class Campaign:
             raise _storage_failed(error) from error
 
 
-def _dag_of(summary: Document) -> str:
-    """The DAG that a campaign belongs to: that of the summary, or of its newest wave; empty when neither names one."""
+def _dags_of(summary: Document) -> list[str]:
+    """The DAGs that work on a campaign, each once: first the one of the summary, then those of the newest waves."""
     named = [summary, *reversed([wave for wave in summary.get("waves") or () if isinstance(wave, dict)])]
-    return next((dag_id for each in named if (dag_id := _text(each.get("dag_id")))), "")
+    return list(dict.fromkeys(dag_id for each in named if (dag_id := _text(each.get("dag_id")))))
 
 
 def _count(rows: Iterable[TableRow]) -> Document:

@@ -257,6 +257,8 @@ def test_a_campaign_belongs_to_the_dag_of_its_newest_wave_when_its_summary_names
     campaign.change_summary(dag_id=None, waves=waves)
     assert get(browsers(), f"{PREFIX}/api/campaigns")["campaigns"][0]["dag_id"] == "migrate_lake"
     assert get(browsers("eve"), f"{PREFIX}/api/campaigns")["campaigns"] == []
+    for dag_id, count in (("public", 1), ("migrate_lake", 1), ("other", 0)):
+        assert len(get(browsers(), f"{PREFIX}/api/campaigns", dag_id=dag_id)["campaigns"]) == count
 
 
 def test_the_tables_of_a_dag_run_are_found_by_its_id(campaign, ada: TestClient) -> None:
