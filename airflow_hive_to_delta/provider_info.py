@@ -33,4 +33,27 @@ def get_provider_info() -> dict[str, object]:
             {"integration-name": "Hive to Delta", "python-modules": ["airflow_hive_to_delta.triggers.spark_job"]}
         ],
         "extra-links": [f"{links}.SparkJobLink", f"{links}.ReportLink"],
+        "config": {
+            "hive_to_delta": {
+                "description": "The page of campaigns in Airflow's UI.",
+                "options": {
+                    "campaigns": {
+                        "description": "The staging roots under which the page looks for campaigns, separated by "
+                        "commas, such as s3://bucket/staging.\n",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "s3://bucket/staging",
+                        "default": "",
+                    },
+                    "campaigns_conn_id": {
+                        "description": "The Airflow connection by which the page reads them and writes decisions. "
+                        "Empty: the identity of the API server.\n",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "aws_default",
+                        "default": "",
+                    },
+                },
+            }
+        },
     }

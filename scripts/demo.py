@@ -1,7 +1,7 @@
 """A real Airflow migrates two small Hive databases on a simulated AWS, and the Delta tables are read back.
 
     make demo                   plans, migrates and verifies, syncs what Hive writes after, rolls a table back, and ends
-    make demo-ui                the migration in Airflow's own pages, until Ctrl-C
+    make demo-ui                the migration in Airflow's own pages, and the page of a campaign, until Ctrl-C
     make demo ENGINE=cluster    with a standalone Spark cluster of two workers, which it starts and ends; demo-ui too
 
 The DAGs are those of dags_examples. No cloud account is needed: moto's server plays AWS on loopback, an embedded Spark
@@ -37,6 +37,7 @@ from airflow_hive_to_delta import local_session
 PROJECT = Path(__file__).parent.parent.resolve()
 sys.path.insert(0, str(PROJECT))
 
+from tests.support.campaign_documents import SimulatedCampaign  # noqa: E402
 from tests.support.standalone_cluster import StandaloneCluster, standalone_cluster  # noqa: E402
 
 HOME = PROJECT / ".airflow"
@@ -45,6 +46,8 @@ DAG = "several_databases"
 POOL = "hive_to_delta"
 #: Seconds for one command of Airflow. A task that fails waits before its next try, so a broken demo takes long.
 PATIENCE = 600
+#: Of the campaign that demo-ui shows: more than a demo could convert.
+SIMULATED_TABLES = 10_000
 #: One table is text and one is scratch: a demo in which nothing is refused or left out would not be honest.
 EXPECTED = {"converted": 4, "refused": 1, "skipped": 1}
 
@@ -184,6 +187,7 @@ def format_counts(statuses: dict[str, int]) -> str:
 
 def show_pages() -> int:
     prepare_airflow()
+    campaigns = campaign_roots()
     airflow("dags", "reserialize")
     say("Starting Airflow")
     port = free_port()
@@ -198,16 +202,27 @@ def show_pages() -> int:
         AIRFLOW__API__BASE_URL=address,
         AIRFLOW__CORE__EXECUTION_API_SERVER_URL=f"{address}/execution/",
         AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=str(passwords),
+        AIRFLOW__HIVE_TO_DELTA__CAMPAIGNS=",".join(campaigns),
+        AIRFLOW__HIVE_TO_DELTA__CAMPAIGNS_CONN_ID="aws_default",
     )
     with standalone() as process:
         wait_for(f"{address}/api/v2/monitor/health", process)
         # Not before: the tasks need the server.
         airflow("dags", "trigger", DAG)
-        print(f"\n{address}/dags/{DAG}\nuser admin, password {password}\n\nThe DAG is running. Ctrl-C ends all of it.")
+        print(f"\n{address}/plugin/hive-to-delta  a campaign of {SIMULATED_TABLES:,} tables, simulated")
+        print(f"{address}/dags/{DAG}  a migration, running")
+        print(f"user admin, password {password}\n\nCtrl-C ends all of it.")
         sys.stdout.flush()
         process.wait()
         raise DemoError(f"Airflow ended by itself, with {process.returncode}")
     return 0
+
+
+def campaign_roots() -> list[str]:
+    """The staging roots whose campaigns the page shows: that of the DAGs, and one with a large simulated campaign."""
+    shutil.rmtree(folder := HOME / "simulated", ignore_errors=True)
+    SimulatedCampaign(folder, name="simulated", dag_id=DAG, tables=SIMULATED_TABLES).write()
+    return ["s3://lake/staging", folder.as_uri()]
 
 
 def environment(endpoint: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ from tests.support.spark_versions import IS_SPARK_4, JARS, SPARK_35_WARNINGS
 
 pytest_plugins = ["tests.support.lake", "tests.support.connect_server", "tests.support.databricks_runtime"]
 if find_spec("airflow"):  # which cannot be installed beside Spark 3.5
-    pytest_plugins.append("tests.support.airflow_runs")
+    pytest_plugins += ["tests.support.airflow_runs", "tests.support.browser"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,6 +1,7 @@
 """The migration report as one HTML page: it asks no other host or file for anything, and works without its script.
 
-The page is the template ``templates/report.html.j2``, with the style and the script that lie beside it. This module
+The page is the template ``templates/report.html.j2``, with the styles and the script that lie beside it. Its look, in
+light and dark, is that of the page of campaigns in Airflow, which takes it from the same files. This module
 prepares what the template shows: texts and numbers, never markup.
 """
 
@@ -72,11 +73,14 @@ def _template() -> Template:
     )
     environment.filters["csp_hash"] = _csp_hash
     folder = files("airflow_hive_to_delta.report") / "templates"
+    look, dark, own = ((folder / f"{name}.css").read_text(encoding="utf-8") for name in ("look", "dark", "report"))
+    # Paper is light.
+    style = f"{look}@media screen and (prefers-color-scheme: dark) {{\n{dark}}}\n{own}"
     constants = {
         "labels": {name: status.label for name, status in STATUSES.items()},
         "colours": {name: status.colour_of or name for name, status in STATUSES.items()},
         # Both are files of this package, and not escaped: their hashes are of what a browser finds in the page.
-        "style": Markup((folder / "report.css").read_text(encoding="utf-8")),  # noqa: S704
+        "style": Markup(style),  # noqa: S704
         "script": Markup((folder / "report.js").read_text(encoding="utf-8")),  # noqa: S704
     }
     return environment.get_template("report.html.j2", globals=constants)

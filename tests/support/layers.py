@@ -4,7 +4,7 @@ from __future__ import annotations
 
 #: What may import what: a package only those of the layers under its own. Packages of one layer do not know each other.
 LAYERS = (
-    ("task_groups", "cli"),
+    ("task_groups", "plugins", "cli"),
     ("operators",),
     ("triggers",),
     ("engines", "report", "links"),

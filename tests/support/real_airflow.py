@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,8 @@ from urllib.request import Request, urlopen
 from airflow_hive_to_delta.job.processes import kill_session
 from tests.support.project import PROJECT
 
+#: Those of an Airflow that runs DAGs.
+PARTS = ("api-server", "scheduler", "triggerer", "dag-processor")
 #: For whatever a test waits for, on a machine that does much else.
 PATIENCE = 120.0
 #: A worker is given up when its task was not heard of for so many seconds. One on a busy machine must not be.
@@ -83,6 +85,11 @@ class RealAirflow:
                 if error.code == 404:
                     return None
                 raise AssertionError(f"{path}: {error.code} {error.read().decode()}") from error
+
+    def token_of(self, name: str, password: str) -> str:
+        """What Airflow gives a user who logs in; a browser keeps it as the cookie ``_token``."""
+        token: str = self._send("/auth/token", {"username": name, "password": password})["access_token"]
+        return token
 
     def answers(self) -> bool:
         """Whether the API server answers."""
@@ -188,28 +195,33 @@ class DagRun:
 
 
 @contextmanager
-def real_airflow(home: Path) -> Iterator[RealAirflow]:
+def real_airflow(
+    home: Path, parts: Sequence[str] = PARTS, settings: Mapping[str, str] | None = None
+) -> Iterator[RealAirflow]:
     """An Airflow that runs until the end of the block, on which no process and no port of it is left.
 
     :param home: a folder that is not there yet.
+    :param parts: those that are started; its API server alone shows pages, and runs nothing.
+    :param settings: more of Airflow's settings, or others than tests have, by section and name.
     """
     (home / "dags").mkdir(parents=True)
     port = free_port()
-    airflow = RealAirflow(home, port, _environment(home, port))
+    changed = {f"AIRFLOW__{name}": value for name, value in (settings or {}).items()}
+    airflow = RealAirflow(home, port, {**_environment(home, port), **changed})
     try:
         with (home / "migrate.log").open("wb") as log:
             subprocess.run(
                 [_command(), "db", "migrate"], env=airflow.environment, stdout=log, stderr=log, check=True, timeout=240
             )
-        for part in (
-            ("api-server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
-            ("scheduler", "--skip-serve-logs"),
-            ("triggerer", "--skip-serve-logs"),
-            ("dag-processor",),
-        ):
-            with (home / f"{part[0]}.log").open("wb") as log:
-                airflow.parts[part[0]] = subprocess.Popen(
-                    [_command(), *part],
+        arguments = {
+            "api-server": ("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+            "scheduler": ("--skip-serve-logs",),
+            "triggerer": ("--skip-serve-logs",),
+        }
+        for part in parts:
+            with (home / f"{part}.log").open("wb") as log:
+                airflow.parts[part] = subprocess.Popen(
+                    [_command(), part, *arguments.get(part, ())],
                     env=airflow.environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,

@@ -1,0 +1,148 @@
+"""The documents of one campaign, read and written on any storage that Airflow knows."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_hive_to_delta.job.file_names import safe_name
+
+if TYPE_CHECKING:
+    from airflow.sdk import ObjectStoragePath
+
+Document = dict[str, Any]
+
+#: Below a staging root.
+CAMPAIGNS = "campaigns"
+#: Documents that are read with one call, side by side where the storage can.
+_BATCH = 500
+_PLAN_COLUMNS = frozenset({"table", "owner", "files", "bytes", "priority", "decision", "reason"})
+
+
+class FileVersion(NamedTuple):
+    """What a listing says of a file. Another version of the file differs in one of these."""
+
+    size: int
+    #: Seconds since the epoch; on some storages without fractions.
+    modified: float
+    tag: str
+
+
+class CampaignFolder:
+    """The folder of one campaign under a staging root."""
+
+    def __init__(self, path: ObjectStoragePath) -> None:
+        self._path = path
+
+    @classmethod
+    def find_all(cls, root: str, conn_id: str | None) -> dict[str, CampaignFolder]:
+        """The folders of all campaigns under a staging root, by the names of the folders."""
+        from airflow.sdk import ObjectStoragePath
+
+        scheme, _, rest = root.partition("://")
+        needs_none = scheme == "file" or "@" in rest.partition("/")[0]
+        folder = ObjectStoragePath(root, conn_id=None if needs_none else conn_id) / CAMPAIGNS
+        folder.fs.invalidate_cache()
+        try:
+            found = folder.fs.ls(folder.path, detail=False)
+        except FileNotFoundError:
+            return {}
+        names = sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
+        return {name: cls(folder / name) for name in names if name and not name.startswith(".")}
+
+    @property
+    def uri(self) -> str:
+        """The address of the folder, which tells it from all others."""
+        return str(self._path)
+
+    def read(self, *names: str) -> Document | None:
+        """One document; None when it does not exist."""
+        try:
+            content = self._path.fs.cat_file(self._path.joinpath(*names).path)
+        except FileNotFoundError:
+            return None
+        return _parsed(content)
+
+    def read_state(self, table: str) -> Document | None:
+        """The state of a table, by its qualified name; None when it has none yet."""
+        from hashlib import sha256
+
+        return self.read("tables", sha256(table.encode()).hexdigest()[:2], f"{safe_name(table)}.json")
+
+    def list_files(self, *names: str) -> dict[str, FileVersion]:
+        """All JSON documents below a folder of the campaign, by their paths; none when there is no such folder."""
+        folder = self._path.joinpath(*names)
+        folder.fs.invalidate_cache()
+        found: dict[str, Document] = folder.fs.find(folder.path, detail=True)
+        return {path: _version(entry) for path, entry in found.items() if path.endswith(".json")}
+
+    def read_files(self, paths: Iterable[str]) -> Iterator[tuple[str, Document]]:
+        """Documents by the paths that :meth:`list_files` gave, without those that are gone.
+
+        A file that is no document is an empty one.
+        """
+        wanted = list(paths)
+        for start in range(0, len(wanted), _BATCH):
+            contents = self._path.fs.cat(wanted[start : start + _BATCH], on_error="return")
+            for path, content in contents.items():
+                if isinstance(content, FileNotFoundError):
+                    continue  # it is being replaced, or was deleted after the listing
+                if isinstance(content, Exception):
+                    raise content
+                yield path, _parsed(content) or {}
+
+    def plan_version(self) -> tuple[str, FileVersion] | None:
+        """The path of the plan and its version; None while there is no plan."""
+        path = self._path / "plan.parquet"
+        self._path.fs.invalidate_cache()
+        try:
+            return path.path, _version(self._path.fs.info(path.path))
+        except FileNotFoundError:
+            return None
+
+    def read_plan(self, path: str) -> list[Document]:
+        """The rows of the plan, by the path that :meth:`plan_version` gave, with the columns that the page shows."""
+        from pyarrow import parquet
+
+        file = parquet.ParquetFile(io.BytesIO(self._path.fs.cat_file(path)))
+        rows: list[Document] = file.read(
+            [name for name in file.schema_arrow.names if name in _PLAN_COLUMNS]
+        ).to_pylist()
+        return rows
+
+    def write_decision(self, decision: Document, now: datetime) -> None:
+        """Add a decision of a person. The names of decisions sort by the time at which they were made."""
+        name = f"{round(now.timestamp() * 1000):015d}-{uuid.uuid4().hex[:8]}.json"
+        path = self._path / "decisions" / name
+        content = json.dumps(decision, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        if path.protocol in ("file", "local"):
+            folder = Path(path.path).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            part = folder / f".{uuid.uuid4().hex}"  # on a disk half a file can be seen
+            part.write_bytes(content)
+            part.replace(path.path)
+        else:
+            path.fs.pipe_file(path.path, content)
+
+
+def _parsed(content: bytes) -> Document | None:
+    """A document, or None for what is none: a person may have put a file of another kind there."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _version(entry: Document) -> FileVersion:
+    modified = entry.get("LastModified") or entry.get("last_modified") or entry.get("mtime") or entry.get("updated")
+    if isinstance(modified, datetime):
+        modified = modified.timestamp()
+    # On a local disk a file that replaces another has an inode of its own.
+    tag = str(entry.get("ETag") or entry.get("etag") or entry.get("ino") or "")
+    return FileVersion(int(entry.get("size") or 0), modified if isinstance(modified, int | float) else 0.0, tag)
