@@ -78,6 +78,13 @@ class S3Storage:
             f"{doing}: others were writing the same entry in each of {_CONFLICT_TRIES} tries; try again later"
         )
 
+    def replace(self, path: Location, content: bytes) -> None:
+        """Write an object in the place of the one that is there, if there is one."""
+        with aws_call(f"Writing {path}"):
+            self._client(path).put_object(
+                Bucket=path.authority, Key=path.key, Body=content, **self._owner, **self._encryption
+            )
+
     def open(self, path: Location) -> BinaryIO:
         doing = f"Reading {path}"
         with aws_call(doing):
