@@ -90,7 +90,6 @@ class UnitWork:
         self._leases: dict[str, Lease] = {}
         self._states: dict[str, TableState] = {}
 
-    @property
     def is_past_window(self) -> bool:
         """Whether no table may be begun any more."""
         return self.unit.until is not None and self.clock() >= parse_time(self.unit.until)
@@ -140,6 +139,25 @@ class UnitWork:
             self.store.write_state(state)
         self._release([table])
         return state
+
+    def conclude(
+        self,
+        outcomes: Mapping[str, WorkOutcome],
+        *,
+        is_last_try: bool,
+        links: Mapping[str, str | None] | None = None,
+    ) -> list[str]:
+        """Write what became of tables, and give all leases back.
+
+        :param is_last_try: no other try of the unit follows. If one does, tables that it may help stay as they are.
+        :returns: the names of those tables.
+        """
+        unfinished = [name for name, outcome in outcomes.items() if outcome.retryable and not is_last_try]
+        for name, outcome in outcomes.items():
+            if name not in unfinished:
+                self.record(name, outcome, links)
+        self.release()
+        return unfinished
 
     def renew(self, lasts: dt.timedelta | None = None) -> None:
         """Have the leases of the tables that are left last longer."""

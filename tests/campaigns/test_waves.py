@@ -20,7 +20,7 @@ from airflow_hive_to_delta.campaigns.plan import (
     with_decisions,
     write_plan,
 )
-from airflow_hive_to_delta.campaigns.states import TableState
+from airflow_hive_to_delta.campaigns.states import STATES, TableState
 from airflow_hive_to_delta.campaigns.units import read_unit
 from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, choose_tables, limit_tables, pack_units, plan_wave
 from airflow_hive_to_delta.core.errors import PermanentError
@@ -41,7 +41,7 @@ def test_a_window_ends_at_the_next_such_time_of_its_time_zone() -> None:
     assert Wave().deadline(NOON) is None
     for wrong, message in (({"until": "6:00"}, "until is '6:00'"), ({"tables": 0}, "tables is 0")):
         with pytest.raises(ValueError, match=message):
-            Wave(**wrong)  # type: ignore[arg-type]
+            Wave(**wrong)
     with pytest.raises(ValueError, match="files is 0"):
         UnitSize(files=0)
 
@@ -77,9 +77,7 @@ def test_each_phase_takes_the_tables_in_its_states(phase, options, expected) -> 
 
 
 def _states(probation: str) -> list[TableState]:
-    found = ("planned", "approved", "converted", "verified", "synced", "cut_over", "rolled_back")
-    found += ("refused", "failed", "needs_person", "excluded")
-    return [TableState(f"sales.{name}", name, probation_until=probation) for name in found]  # type: ignore[arg-type]
+    return [TableState(f"sales.{name}", name, probation_until=probation) for name in STATES]
 
 
 def test_what_is_not_due_excluded_or_out_of_its_probation_waits() -> None:
@@ -147,7 +145,7 @@ def test_decisions_and_approvals_count_when_a_wave_is_planned(tmp_path: Path) ->
     store = local_store(tmp_path)
     planned(store, [row("a"), row("b"), row("c")])
     for table, decision in (("a", {"decision": "exclude"}), ("b", {"approved": True}), ("b", {"priority": 3})):
-        add_decision(store, Decision("2026-11-18T12:00:00+00:00", "ada", f"sales.{table}", **decision))  # type: ignore[arg-type]
+        add_decision(store, Decision("2026-11-18T12:00:00+00:00", "ada", f"sales.{table}", **decision))
     wave = plan_wave(store, "one", approve=True, now=NOON)
     assert wave is not None
     assert read_unit(store, wave.packed[0]).table_names == ["sales.b"]
