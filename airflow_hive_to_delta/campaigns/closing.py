@@ -35,8 +35,10 @@ class ClosedWave:
     failed: list[str] = field(default_factory=list)
     #: Of those, the ones that need a person since, by owner.
     needs_person: dict[str, list[str]] = field(default_factory=dict)
-    #: Its tables that were not worked on: the window ended before, or their task.
+    #: Its tables that were not worked on: the window ended before, somebody else had them, or their task failed.
     left: list[str] = field(default_factory=list)
+    #: The numbers of units whose tasks did not end well: they failed, or their workers were lost.
+    lost_units: list[str] = field(default_factory=list)
     #: The state of every table of the campaign.
     states: dict[str, TableState] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
@@ -64,6 +66,8 @@ def close_wave(store: CampaignStore, run: str, *, verify: bool = True, now: dt.d
     states = store.states()
     names = _tables_of(store, run, wave["units"])
     closed = ClosedWave(run, wave["phase"], len(names), wave["units"], states=states)
+    ended = {name.removesuffix(".json") for name in store.names(f"{units_folder(run)}/ended")}
+    closed.lost_units = [unit for number in range(wave["units"]) if (unit := f"{number:04d}") not in ended]
     needs_person: dict[str, list[str]] = defaultdict(list)
     for name in names:
         state = states.get(name)
@@ -81,6 +85,7 @@ def close_wave(store: CampaignStore, run: str, *, verify: bool = True, now: dt.d
         "failed": closed.failed[:_MOST_NAMES],
         "failed_count": len(closed.failed),
         "left": len(closed.left),
+        "lost_units": len(closed.lost_units),
     }
     store.write(wave_path(run), wave)
     closed.summary = write_summary(store, states, phase=closed.phase, verify=verify, now=now)

@@ -128,11 +128,23 @@ def apply_decisions(
     return {**states, **{state.table: state for state in changed}}
 
 
-def record_approval(store: CampaignStore, phase: Phase, tables: Sequence[str], *, by: str, now: dt.datetime) -> str:
-    """Keep that a person has approved tables together. Returns the name of the document."""
+def record_approval(
+    store: CampaignStore, phase: Phase, tables: Sequence[str], *, run: str, by: str, now: dt.datetime
+) -> str:
+    """Keep that a person has approved tables together. Returns the name of the document.
+
+    :param run: the run that asked. In the phase ``convert`` the approval counts for all runs.
+    """
     name = sequence_name()
-    store.put(f"approvals/{name}", {"at": format_time(now), "by": by, "phase": phase, "tables": sorted(tables)})
+    document = {"at": format_time(now), "by": by, "phase": phase, "run": run, "tables": sorted(tables)}
+    store.put(f"approvals/{name}", document)
     return name
+
+
+def approved_tables(store: CampaignStore, phase: Phase, run: str) -> set[str]:
+    """The tables that a person has approved for a phase in a run."""
+    found = (document for _, document in store.read_all(f"approvals/{name}" for name in store.names("approvals")))
+    return {table for each in found if (each["phase"], each["run"]) == (phase, run) for table in each["tables"]}
 
 
 def apply_approvals(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from airflow_hive_to_delta.campaigns.states import MOST_HISTORY, Phase, Retries, StateName, TableState
 from airflow_hive_to_delta.campaigns.times import format_time
-from airflow_hive_to_delta.core.errors import WindowClosedError
+from airflow_hive_to_delta.core.errors import StaleFileListError, UnsupportedTableError, WindowClosedError
 
 #: ``hopeless``: trying again cannot help. ``handed_back``: its work was not begun before the end of the window.
 Kind = Literal["done", "refused", "failed", "hopeless", "handed_back"]
@@ -55,14 +55,16 @@ class WorkOutcome:
 
     @classmethod
     def _of_failed_result(cls, phase: Phase, result: Mapping[str, Any], known: dict[str, Any]) -> WorkOutcome:
-        error = {"error": result["error"], "error_kind": result["error_kind"], "retryable": bool(result["retryable"])}
-        changes = {**known, **error}
-        if phase == "convert" and result["status"] == "refused":
+        kind = result["error_kind"]
+        # Each try of a campaign lists the files anew.
+        retryable = bool(result["retryable"]) or kind == StaleFileListError.__name__
+        changes = {**known, "error": result["error"], "error_kind": kind, "retryable": retryable}
+        if phase == "convert" and kind == UnsupportedTableError.__name__:
             return cls("refused", "refused", changes)
         # It is a Delta table, whose verification failed.
         is_converted = phase == "convert" and result["status"] in ("converted", "registered")
         state: StateName | None = "converted" if is_converted else None
-        return cls("failed" if result["retryable"] else "hopeless", state, changes, bool(result["retryable"]))
+        return cls("failed" if retryable else "hopeless", state, changes, retryable)
 
 
 def apply_outcome(

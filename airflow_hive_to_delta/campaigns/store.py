@@ -51,9 +51,10 @@ class CampaignStore:
         self.root = root
 
     @classmethod
-    def open(cls, staging: str, campaign: str) -> CampaignStore:
+    def open(cls, staging: str, campaign: str, *, s3_client: Any = None) -> CampaignStore:
         """The store of a campaign under a staging root on S3 or on a disk.
 
+        :param s3_client: the client of boto3 for a root on S3; one with the identity of the process when not given.
         :raises PermanentError: the root is on another storage.
         :raises ValueError: the name of the campaign is none for a folder.
         """
@@ -64,7 +65,7 @@ class CampaignStore:
             from airflow_hive_to_delta.core.options import ConversionOptions
             from airflow_hive_to_delta.core.storage.s3 import S3Storage
 
-            storage = S3Storage(ConversionOptions())
+            storage = S3Storage(ConversionOptions(), client=s3_client)
         elif root.scheme == "file":
             from airflow_hive_to_delta.core.storage.local import LocalStorage
 

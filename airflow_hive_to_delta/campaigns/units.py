@@ -12,8 +12,8 @@ from airflow_hive_to_delta.campaigns.leases import Lease, release_leases, renew_
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome, apply_outcome
 from airflow_hive_to_delta.campaigns.states import FORMAT, Phase, Retries, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
+from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.campaigns.times import now as current_time
-from airflow_hive_to_delta.campaigns.times import parse_time
 from airflow_hive_to_delta.core.errors import MissingError
 from airflow_hive_to_delta.core.models import Document, TableInfo
 from airflow_hive_to_delta.job.file_names import safe_name
@@ -56,6 +56,11 @@ class Unit(Document):
 def units_folder(run: str) -> str:
     """The folder of a run's units, from the folder of the campaign."""
     return f"units/{safe_name(run)}"
+
+
+def end_path(run: str, unit: str) -> str:
+    """The path of the document that says that the task of a unit has ended well, from the folder of the campaign."""
+    return f"{units_folder(run)}/ended/{unit}.json"
 
 
 def wave_path(run: str) -> str:
@@ -110,6 +115,10 @@ class UnitWork:
         self._release(done)
         return [table for name, table in tables.items() if name in self._leases]
 
+    def holds(self, table: str) -> bool:
+        """Whether the work on a table is left, and its lease held."""
+        return table in self._leases
+
     def record(
         self, table: str, outcome: WorkOutcome, links: Mapping[str, str | None] | None = None
     ) -> TableState | None:
@@ -147,7 +156,7 @@ class UnitWork:
         is_last_try: bool,
         links: Mapping[str, str | None] | None = None,
     ) -> list[str]:
-        """Write what became of tables, and give all leases back.
+        """Write what became of tables, give all leases back, and end the unit unless another try follows.
 
         :param is_last_try: no other try of the unit follows. If one does, tables that it may help stay as they are.
         :returns: the names of those tables.
@@ -156,8 +165,16 @@ class UnitWork:
         for name, outcome in outcomes.items():
             if name not in unfinished:
                 self.record(name, outcome, links)
-        self.release()
+        if unfinished:
+            self.release()
+        else:
+            self.end()
         return unfinished
+
+    def end(self) -> None:
+        """Give back the leases that are left, and keep that the task of the unit has ended well."""
+        left = self.release()
+        self.store.write(end_path(self.unit.run, self.unit.unit), {"at": format_time(self.clock()), "left": left[:100]})
 
     def renew(self, lasts: dt.timedelta | None = None) -> None:
         """Have the leases of the tables that are left last longer."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from airflow_hive_to_delta.campaigns.decisions import apply_approvals, apply_decisions, read_decisions
+from airflow_hive_to_delta.campaigns.decisions import apply_approvals, apply_decisions, approved_tables, read_decisions
 from airflow_hive_to_delta.campaigns.leases import live_leases
 from airflow_hive_to_delta.campaigns.plan import PlanRow, matches, read_plan, with_decisions
 from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState
@@ -119,19 +119,23 @@ def plan_wave(
     """Choose the tables of a wave and write its units. Called again in the same run, it gives what it gave before.
 
     :param run: a name for the run that no other run of the campaign has.
-    :param approve: take only tables that a person has approved, in the phase ``convert``.
+    :param approve: take only tables that a person has approved: once and for all in the phase ``convert``, in this run
+        in other phases.
     :param verify: whether the campaign verifies what it converts.
     :param only: patterns of the tables to take.
     :param about: more about the run for its document, such as ``dag_id``.
     :returns: None when no table is left to be worked on now.
     """
-    if (planned := _read_planned(store, run)) is not None:
+    if (planned := read_wave(store, run)) is not None:
         return planned
     wave, size = wave or Wave(), size or UnitSize()
     decisions = read_decisions(store)
     rows = with_decisions(read_plan(store, with_definitions=True), decisions)
     states = apply_approvals(store, store.states(), run=run, now=now)
     states = apply_decisions(store, states, decisions, run=run, now=now)
+    if approve and phase != "convert":
+        approved = approved_tables(store, phase, run)
+        rows = [row for row in rows if row.table in approved]
     leased = live_leases(store, now)
     wanted = choose_tables(rows, states, phase=phase, approve=approve, verify=verify, only=only, leased=leased, now=now)
     units = pack_units(limit_tables(wanted, wave), size)
@@ -139,6 +143,12 @@ def plan_wave(
         return None
     until = wave.deadline(now)
     return _write_wave(store, run, phase, units, until=until, now=now, about=about)
+
+
+def read_wave(store: CampaignStore, run: str) -> PlannedWave | None:
+    """The wave that the run has planned; None: it has planned none, or the wave has ended since."""
+    document = store.read(wave_path(run))
+    return None if document is None or document["ended"] is not None else _planned(store, document)
 
 
 def choose_tables(
@@ -265,12 +275,6 @@ def _write_wave(
     }
     store.write(wave_path(run), document)
     return _planned(store, document)
-
-
-def _read_planned(store: CampaignStore, run: str) -> PlannedWave | None:
-    """The wave that an earlier try of the run has planned; None: none has, or the wave has ended since."""
-    document = store.read(wave_path(run))
-    return None if document is None or document["ended"] is not None else _planned(store, document)
 
 
 def _planned(store: CampaignStore, document: Mapping[str, Any]) -> PlannedWave:

@@ -76,7 +76,7 @@ def test_a_conversion_with_its_verification_verifies_and_without_it_converts() -
 
 
 def test_a_refusal_and_a_delta_table_of_others_are_refused() -> None:
-    refusal = failed(TABLE, "bucketed", retryable=False, status="refused")
+    refusal = failed(TABLE, "bucketed", retryable=False, status="refused", error_kind="UnsupportedTableError")
     assert (work(TableState(TABLE), refusal).state, work(TableState(TABLE), refusal).error) == ("refused", "bucketed")
     others = work(TableState(TABLE), converted(TABLE, status="already_delta", ours=False, verified={}))
     assert (others.state, others.version) == ("refused", None)
@@ -95,6 +95,11 @@ def test_a_failure_that_may_pass_is_tried_again_ever_later_until_it_needs_a_pers
     assert "as often as the campaign allows" in state.advice
     assert not TableState(TABLE, next_attempt="2026-11-18T12:00:01+00:00").is_due(NOON)
     assert TableState(TABLE, next_attempt="2026-11-18T12:00:00+00:00").is_due(NOON)
+
+
+def test_files_that_changed_while_they_were_read_are_listed_again() -> None:
+    state = work(TableState(TABLE), failed(TABLE, retryable=False, status="refused", error_kind="StaleFileListError"))
+    assert (state.state, state.retryable) == ("failed", True)
 
 
 def test_a_failure_that_no_try_helps_needs_a_person_at_once() -> None:
@@ -193,7 +198,7 @@ def test_an_approval_of_many_tables_is_one_document(tmp_path: Path) -> None:
     store = local_store(tmp_path)
     for name in ("a", "b", "new"):
         store.write_state(TableState(name))
-    record_approval(store, "convert", ["a", "b", "gone"], by="ada", now=NOON)
+    record_approval(store, "convert", ["a", "b", "gone"], run="r", by="ada", now=NOON)
     states = apply_approvals(store, store.states(), run="r", now=NOON)
     assert {name: state.state for name, state in states.items()} == {"a": "approved", "b": "approved", "new": "planned"}
     assert store.states() == states
