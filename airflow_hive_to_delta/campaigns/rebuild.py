@@ -91,6 +91,8 @@ def _state_in_log(table: TableInfo, options: ConversionOptions) -> tuple[StateNa
     from airflow_hive_to_delta.core.storage.log_storage import storage_for
     from airflow_hive_to_delta.core.storage.uri import parse_location
 
+    if not table.location:  # a view, or a table that its catalog describes no more
+        return None, {}
     root = parse_location(table.location)
     storage = storage_for(root, None, options)
     log = log_state(storage, root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, get_args
 
 from airflow.sdk import BaseNotifier, BaseOperator, TaskGroup, TriggerRule, XComArg
@@ -196,7 +197,7 @@ def hive_to_delta_campaign(
         plan_wave = PlanWaveOperator(
             task_id="plan_wave", wave=wave, units=units, approve=approve, only=only, **of_wave, **first
         )
-        for earlier, later in zip(before, [*before[1:], plan_wave], strict=True):
+        for earlier, later in pairwise([*before, plan_wave]):
             earlier >> later
         large = LargeUnitsOperator(task_id="large_units", **own, phase=phase)
         close = CloseWaveOperator(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from airflow_hive_to_delta.campaigns.plan import PlanRow, first_states, write_plan
 from airflow_hive_to_delta.campaigns.store import CampaignStore
@@ -71,3 +76,42 @@ def failed(table: str, error: str = "S3 throttles", *, retryable: bool = True, *
     """The result of a conversion that failed."""
     wrong = {"success": False, "status": "failed", "error": error, "retryable": retryable, "error_kind": "AnError"}
     return converted(table, **{"verified": {}, "verification": None, "version": None, **wrong, **known})
+
+
+#: What notifiers of a test's DAG have sent.
+NOTES: list[str] = []
+
+
+@contextmanager
+def answering(option: str, user: str = "ada") -> Iterator[list[str]]:
+    """Inside the block a person answers each question of a DAG run that waits for one. Yields the questions."""
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
+    from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
+    from airflow.models.hitl import HITLDetail
+    from airflow.utils.session import create_session
+
+    questions: list[str] = []
+
+    def answer() -> None:
+        with create_session() as session:
+            waiting = session.query(HITLDetail).filter(HITLDetail.responded_at.is_(None)).all()
+            for detail in waiting:
+                questions.append(detail.body)
+                task = detail.task_instance
+                payload = UpdateHITLDetailPayload(chosen_options=[option], params_input={})
+                person = SimpleAuthManagerUser(username=user, role="admin")
+                update_hitl_detail(task.dag_id, task.run_id, task.task_id, payload, person, session)
+
+    real = time.sleep
+
+    def sleep(seconds: float) -> None:
+        # dag.test() waits so for an answer that comes from elsewhere.
+        if sys._getframe(1).f_code.co_filename.endswith("definitions/dag.py"):
+            answer()
+        else:
+            real(seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", sleep)
+        yield questions
