@@ -23,6 +23,7 @@ from airflow_hive_to_delta.campaigns.plan import (
 from airflow_hive_to_delta.campaigns.states import STATES, TableState
 from airflow_hive_to_delta.campaigns.units import read_unit
 from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, choose_tables, limit_tables, pack_units, plan_wave
+from airflow_hive_to_delta.cli import main
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.models import TableInfo
 from tests.support.campaigns import NOON, local_store, planned, row
@@ -220,3 +221,17 @@ def test_a_plan_goes_to_a_spreadsheet_and_comes_back_as_decisions(tmp_path: Path
         import_csv(store, "table,priority\nx,1\nsales.a,high\n", by="ada", now=NOON)
     with pytest.raises(PermanentError, match="no column table"):
         import_csv(store, "name\n", by="ada", now=NOON)
+
+
+def test_the_command_exports_a_plan_and_reads_it_back(tmp_path: Path, capsys) -> None:
+    store = local_store(tmp_path)
+    planned(store, [row("a"), row("b")])
+    staging = f"file://{tmp_path}"
+    assert main(["export-plan", staging, "lake"]) == 0
+    text = capsys.readouterr().out
+    (tmp_path / "plan.csv").write_text(text.replace("sales.a,convert,0", "sales.a,exclude,3"))
+    assert main(["import-plan", staging, "lake", str(tmp_path / "plan.csv"), "--by", "ada"]) == 0
+    assert "1 decisions were added" in capsys.readouterr().out
+    assert read_decisions(store)["sales.a"].priority == 3
+    assert main(["export-plan", "gs://bucket", "lake"]) == 1
+    assert "expected s3:// or file://" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def answering(option: str, user: str = "ada") -> Iterator[list[str]]:
         with create_session() as session:
             waiting = session.query(HITLDetail).filter(HITLDetail.responded_at.is_(None)).all()
             for detail in waiting:
-                questions.append(detail.body)
+                questions.append(detail.body or "")
                 task = detail.task_instance
                 payload = UpdateHITLDetailPayload(chosen_options=[option], params_input={})
                 person = SimpleAuthManagerUser(username=user, role="admin")

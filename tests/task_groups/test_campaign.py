@@ -186,6 +186,35 @@ def test_a_unit_whose_job_is_lost_takes_what_it_has_left_of_each_table(lake, run
     assert [tries for task, tries in run.tries.items() if task.startswith("packed")] == [1], "both had their results"
 
 
+#: An engine whose jobs end when the states of their tables are known.
+WATCHED = """
+import time
+from airflow_hive_to_delta.campaigns.store import CampaignStore
+from tests.support.campaigns import NOTES
+
+class Watched(SharedSession):
+    def do(self, request, results):
+        super().do(request, results)
+        store = CampaignStore.open({staging!r}, "lake")
+        for _ in range(500):
+            if all(state.state == "verified" for state in store.states().values()):
+                NOTES.append("known before the end of the job")
+                return
+            time.sleep(0.02)
+"""
+
+
+def test_states_are_known_while_the_job_runs(lake, run_dag, monkeypatch) -> None:
+    NOTES.clear()
+    monkeypatch.setattr("airflow_hive_to_delta.operators.campaigns.live_states._SECONDS", 0.01)
+    small_table(lake, "a")
+    small_table(lake, "b")
+    watched = WATCHED.format(staging=f"s3://{lake.bucket}/staging")
+    run = run_dag(campaign(lake, engine="Watched()", imports=watched))
+    assert (run.state, NOTES) == ("success", ["known before the end of the job"])
+    assert [len(state.history) for state in table_states(lake).values()] == [2, 2], "and written once"
+
+
 def test_a_unit_whose_job_is_lost_in_every_try_makes_the_run_red_and_is_tried_in_the_next_wave(lake, run_dag) -> None:
     small_table(lake, "a")
     broken = (

@@ -36,7 +36,7 @@ class CampaignApprovalOperator(ApprovalOperator):
     """Asks a person to approve the tables that wait, with the plan's numbers in the question.
 
     Nobody is asked when no table waits. Of a conversion each table is approved once, for all waves; a cut-over is
-    approved for the run that asks. Who rejects it skips the tasks after it, in the same task group.
+    approved for the run that asks. Who rejects it skips the tasks after it.
 
     :param campaign: the name of the campaign.
     :param phase: what is to be approved.
@@ -95,17 +95,9 @@ class CampaignApprovalOperator(ApprovalOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        if "error" not in event and event["chosen_options"] == [self.REJECT]:
-            self.log.info("Rejected: no wave is planned in this run")
-            group = self.task_group
-            own = [
-                task
-                for task in context["task"].get_flat_relatives(upstream=False)
-                if group is None or task.task_id.startswith(f"{group.group_id}.")
-            ]
-            self.skip(ti=context["ti"], tasks=own)
-            return {"approved": False}
         answer = super().execute_complete(context, event)
+        if answer["chosen_options"] == [self.REJECT]:
+            return {"approved": False}
         by = str((answer.get("responded_by_user") or {}).get("name") or "a person")
         try:
             store = self._open_store()

@@ -22,8 +22,6 @@ from airflow_hive_to_delta.operators.tables.outcomes import airflow_error
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: The XCom with the number of units that a wave has; 0: nothing was left.
-UNIT_COUNT = "units"
 Notifiers = Sequence[BaseNotifier]
 
 
@@ -79,10 +77,9 @@ class PlanWaveOperator(CampaignOperator):
             )
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
-        count = 0 if planned is None else len(planned.packed) + len(planned.alone)
-        context["ti"].xcom_push(UNIT_COUNT, count)
         if planned is None:
             raise AirflowSkipException("No table of the campaign is left to be worked on now")
+        count = len(planned.packed) + len(planned.alone)
         self.log.info(
             "%d tables of %d bytes in %d units, of which %d are of one large table; no table is begun after %s",
             *(planned.tables, planned.bytes, count, len(planned.alone), planned.until or "any time"),
@@ -142,11 +139,16 @@ class CloseWaveOperator(CampaignOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         instance: Any = context["ti"]
-        units = instance.xcom_pull(task_ids=self.plan_task_id, key=UNIT_COUNT)
-        if units == 0:
-            raise AirflowSkipException("No wave was planned: no table was left")
-        if units is None:
-            raise AirflowFailException(f"No wave was planned: {self.plan_task_id} failed, or did not run. Read its log")
+        found = instance.get_task_states(
+            dag_id=instance.dag_id, task_ids=[self.plan_task_id], run_ids=[instance.run_id]
+        )
+        state = found.get(instance.run_id, {}).get(self.plan_task_id)
+        if state == "skipped":
+            raise AirflowSkipException("No wave was planned: no table was left, or a person has not approved it")
+        if state != "success":
+            raise AirflowFailException(
+                f"No wave was planned: {self.plan_task_id} is {state}. Read its log, or that of the task before it"
+            )
         store = self.open_store()
         try:
             closed = close_wave(store, self.run_key(context), verify=self.verify, now=now())
