@@ -117,6 +117,7 @@ def write_summary(
         "tables": len(states),
         "bytes": sum(state.bytes for state in states.values()),
         "by_state": count_states(states.values()),
+        "final": sorted(final_states(phase, verify=verify)),
         "waves": waves[-_MOST_WAVES:],
         "forecast": _forecast([wave for wave in waves if wave["phase"] == phase], phase, verify=verify),
     }
