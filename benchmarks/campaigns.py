@@ -254,7 +254,12 @@ class Simulation:
         work = UnitWork(store, read_unit(store, uri), self.retries, clock=lambda: self.time)
         results = {table.qualified_name: self.lake.convert(table, dice) for table in work.begin()}
         outcomes = {name: WorkOutcome.of_result("convert", result) for name, result in results.items()}
-        return work.conclude(outcomes, is_last_try=is_last)
+        unfinished = work.conclude(outcomes, is_last_try=is_last)
+        if unfinished:
+            work.release()
+        else:
+            work.end()
+        return unfinished
 
     def _fates(self) -> list[tuple[int, int | None]]:
         """For each try of a unit a seed, and after how many writes its worker is killed, if it is."""

@@ -179,7 +179,9 @@ def _apply(state: TableState, name: str, decision: Decision, run: str, now: dt.d
         case "retry" if state.state in ("failed", "needs_person", "refused", "rolled_back") or state.error:
             target = state.resumed_state()
             changes |= {"attempts": 0, "next_attempt": None, "error": None, "error_kind": None, "retryable": None}
-            changes |= {"advice": ""} | ({"version": None} if state.state == "rolled_back" else {})
+            changes["advice"] = ""
+            if state.state == "rolled_back":  # it begins anew
+                changes |= {"version": None, "verified": {}, "probation_until": None}
     if decision.approved and target == "planned":
         target = "approved"
     elif decision.approved is False and target == "approved":

@@ -14,11 +14,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_hive_to_delta.campaigns.decisions import TableDecisions
+from airflow_hive_to_delta.campaigns.leases import live_leases
 from airflow_hive_to_delta.campaigns.states import StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.models import Document, TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
+from airflow_hive_to_delta.core.storage.uri import redacted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,13 +56,10 @@ class PlanRow(Document):
     @classmethod
     def of_table(cls, table: TableInfo, **known: Any) -> PlanRow:
         """The row of a table that discovery has found."""
-        return cls(
-            table.qualified_name,
-            format=table.format,
-            location=redact_credentials(table.location),
-            definition=table.without_other_properties().to_dict(),
-            **known,
-        )
+        # A location with a password in it is refused by every job, and must not be kept.
+        definition = {**table.without_other_properties().to_dict(), "location": redacted(table.location)}
+        location = redact_credentials(table.location)
+        return cls(table.qualified_name, format=table.format, location=location, definition=definition, **known)
 
 
 def statistics_of(table: TableInfo) -> tuple[int, int] | None:
@@ -143,7 +142,7 @@ def first_states(
 ) -> int:
     """Give each table of a plan its first state, and change those that wait as the plan says now.
 
-    A table that was worked on keeps its state.
+    A table that was worked on, or is now, keeps its state.
 
     :returns: how many were written.
     """
@@ -158,6 +157,8 @@ def first_states(
             new.append(first.change(target, now, run=run, unit=BY_PLAN, changes=known))
         elif state.state != target and state.history[-1:] and _is_by_plan(state):
             changed.append(state.change(target, now, run=run, unit=BY_PLAN, changes=known))
+    leased = live_leases(store, now) if changed else {}
+    changed = [state for state in changed if state.table not in leased]
     store.map(store.put_state, new)
     store.map(store.write_state, changed)
     return len(new) + len(changed)

@@ -169,8 +169,7 @@ class TableState(Document):
     def resumed_state(self) -> StateName:
         """The state from which the table goes on when a person includes it again, or has it tried again."""
         if self.version is not None and self.state != "rolled_back":
-            before = [entry["state"] for entry in self.history]
-            if self.probation_until is not None and "rolled_back" not in before:
+            if self.probation_until is not None:
                 return "cut_over"
             return "verified" if self.verified else "converted"
         was_approved = any(entry["state"] == "approved" for entry in self.history)

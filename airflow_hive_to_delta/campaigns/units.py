@@ -156,7 +156,7 @@ class UnitWork:
         is_last_try: bool,
         links: Mapping[str, str | None] | None = None,
     ) -> list[str]:
-        """Write what became of tables, give all leases back, and end the unit unless another try follows.
+        """Write what became of tables. The leases of the others are left to be given back.
 
         :param is_last_try: no other try of the unit follows. If one does, tables that it may help stay as they are.
         :returns: the names of those tables.
@@ -165,10 +165,6 @@ class UnitWork:
         for name, outcome in outcomes.items():
             if name not in unfinished:
                 self.record(name, outcome, links)
-        if unfinished:
-            self.release()
-        else:
-            self.end()
         return unfinished
 
     def end(self) -> None:

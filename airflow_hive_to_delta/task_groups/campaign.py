@@ -110,7 +110,7 @@ def hive_to_delta_campaign(
     listing: FileListing | None = None,
     options: Options = None,
     choose: Choose | None = None,
-    owner: OwnerOf | None = None,
+    owner_of: OwnerOf | None = None,
     sizes: Sizes = "statistics",
     approval: Mapping[str, Any] | None = None,
     aws_conn_id: str | None = "aws_default",
@@ -150,7 +150,7 @@ def hive_to_delta_campaign(
     :param options: :class:`ConversionOptions`.
     :param choose: a function that takes a discovered table as a dict and returns it, changed or not, or None to leave
         it out.
-    :param owner: a function that takes a discovered table as a dict and returns the name of its owner.
+    :param owner_of: a function that takes a discovered table as a dict and returns the name of its owner.
     :param sizes: where the plan has sizes from: ``statistics`` of the catalog, or with ``list`` also from S3.
     :param approval: more arguments for the task that asks, such as ``assigned_users`` and ``response_timeout``.
     :param aws_conn_id: the AWS connection of every task; None: the environment's identity.
@@ -178,7 +178,9 @@ def hive_to_delta_campaign(
     with TaskGroup(group_id or f"{name}_{phase}") as group:
         before: list[BaseOperator] = []
         if phase == "convert":
-            before.append(_plan(source, target, checked, lanes["packed"].engine, choose, owner, sizes, **own, **first))
+            before.append(
+                _plan(source, target, checked, lanes["packed"].engine, choose, owner_of, sizes, **own, **first)
+            )
             first = {}
         if approve:
             from airflow_hive_to_delta.operators.campaigns.approval import CampaignApprovalOperator
@@ -247,14 +249,14 @@ def _plan(
     options: Options,
     engine: Engine | None,
     choose: Choose | None,
-    owner: OwnerOf | None,
+    owner_of: OwnerOf | None,
     sizes: Sizes,
     **arguments: Any,
 ) -> BaseOperator:
     arguments |= {
         "task_id": "plan",
         "choose": choose,
-        "owner": owner,
+        "owner_of": owner_of,
         "sizes": sizes,
         "options": options,
         "at_least_one": "found",

@@ -57,6 +57,7 @@ def run_unit(store: CampaignStore, uri: str, converted_tables: Counter[str]) -> 
             result = converted(name, status=status)
         outcomes[name] = WorkOutcome.of_result("convert", result)
     work.conclude(outcomes, is_last_try=True)
+    work.end()
 
 
 def campaign(store: CampaignStore, done: Counter[str]) -> list[Callable[[], object]]:
@@ -153,11 +154,15 @@ def test_a_later_try_works_on_what_is_unfinished(tmp_path: Path) -> None:
     results = [converted("sales.done"), failed("sales.denied", retryable=False), failed("sales.slow")]
     outcomes = {each["source_table"]: WorkOutcome.of_result("convert", each) for each in results}
     assert first.conclude(outcomes, is_last_try=False) == ["sales.slow"]
+    assert first.release() == ["sales.slow"]
     assert store.states()["sales.slow"].state == "planned"
     second = UnitWork(store, read_unit(store, wave.packed[0]), clock=lambda: NOON)
     assert [table.name for table in second.begin()] == ["slow"]
     assert second.conclude({"sales.slow": outcomes["sales.slow"]}, is_last_try=True) == []
+    assert close_wave(store, "one", now=NOON).lost_units == ["0000"]
+    second.end()
     closed = close_wave(store, "one", now=NOON)
+    assert closed.lost_units == []
     assert (closed.failed, closed.needs_person) == (["sales.denied", "sales.slow"], {"": ["sales.denied"]})
     assert [closed.exceeds(most) for most in (1, 2, 0.5, 0.7)] == [True, False, True, False]
     assert store.read("waves/one.json")["failed"] == ["sales.denied", "sales.slow"]  # type: ignore[index]

@@ -52,8 +52,8 @@ class CampaignPlanOperator(DiscoverOperator):
 
     :param campaign: the name of the campaign.
     :param staging: the staging root, on S3 or on a disk that all workers share. (templated)
-    :param owner: a function that takes a table as a dict and returns the name of its owner; the property ``owner`` of
-        the table when not given.
+    :param owner_of: a function that takes a table as a dict and returns the name of its owner; the property ``owner``
+        of the table when not given.
     :param sizes: where the files and bytes of tables come from, by which they are packed: ``statistics`` of the
         catalog, as Hive, Spark or a crawler have left them; with ``list`` the other tables are listed on S3.
 
@@ -63,16 +63,22 @@ class CampaignPlanOperator(DiscoverOperator):
     ui_color = "#ede7f6"
 
     def __init__(
-        self, *, campaign: str, staging: str, owner: OwnerOf | None = None, sizes: Sizes = "statistics", **kwargs: Any
+        self,
+        *,
+        campaign: str,
+        staging: str,
+        owner_of: OwnerOf | None = None,
+        sizes: Sizes = "statistics",
+        **kwargs: Any,
     ) -> None:
         super().__init__(staging=staging, **kwargs)
         check_campaign(campaign, staging, "convert")
-        if owner is not None and not callable(owner):
-            raise TypeError(f"owner is {owner!r}, expected a function of one table")
+        if owner_of is not None and not callable(owner_of):
+            raise TypeError(f"owner_of is {owner_of!r}, expected a function of one table")
         if sizes not in ("statistics", "list"):
             raise ValueError(f"sizes is {sizes!r}, expected statistics or list")
         self.campaign = campaign
-        self.owner_of = owner
+        self.owner_of = owner_of
         self.sizes: Sizes = sizes
 
     def select_and_batch(

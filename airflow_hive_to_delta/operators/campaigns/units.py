@@ -25,7 +25,12 @@ from airflow_hive_to_delta.operators.table_operator import ActionRun, TableOpera
 from airflow_hive_to_delta.operators.tables.assets import emit_asset
 from airflow_hive_to_delta.operators.tables.batches import batch_label
 from airflow_hive_to_delta.operators.tables.file_lister import FileLister, Strategy, check_listing
-from airflow_hive_to_delta.operators.tables.outcomes import ReportedError, airflow_error, has_tries_left
+from airflow_hive_to_delta.operators.tables.outcomes import (
+    ReportedError,
+    ReportedFailure,
+    airflow_error,
+    has_tries_left,
+)
 from airflow_hive_to_delta.operators.tables.table_files import TableFiles
 from airflow_hive_to_delta.operators.tables.verification import run_name
 
@@ -139,20 +144,32 @@ class UnitOperator(TableOperator):
         self.conclude_unit(context, work, run)
 
     def conclude_unit(self, context: Context, work: UnitWork, run: ActionRun) -> None:
-        """Write the states of the tables that are left, and have the task tried again if that may help some of them."""
+        """Write the states of the tables that are left, and fail the task if its work is not done.
+
+        :raises ReportedError: another try may help some of the tables, or the task was killed.
+        :raises ReportedFailure: no job can be run, which is nothing that a table can help.
+        """
         outcomes = {kept.table.qualified_name: WorkOutcome.of_result(self.phase, kept.result) for kept in run.results}
+        without_job = []
         for other in run.others:
-            # That a job died says nothing against a table, but one that kills its job each time must end.
-            retryable = other.table in run.lost or bool(other.retryable)
             text = other.error or "Its job ended without a result"
-            if not self.was_killed():
+            retryable = bool(other.retryable)
+            if other.table in run.lost and (self.was_killed() or not retryable):
+                without_job.append(text)
+            else:
+                # A job that dies counts as an attempt for its tables: one that kills it each time must end somewhere.
                 outcomes[other.table] = WorkOutcome.of_error(text, retryable=retryable, kind=other.error_kind)
         unfinished = work.conclude(outcomes, is_last_try=not has_tries_left(context), links=self.links(context))
         for name, outcome in outcomes.items():
             self.log.info("%s: %s %s", name, outcome.state or outcome.kind, outcome.changes.get("error") or "")
-        if self.was_killed() or unfinished:
-            errors = [f"{name}: {outcomes[name].changes.get('error')}" for name in unfinished]
-            raise ReportedError("\n".join(errors) or "The task was killed")
+        if without_job:
+            work.release()
+            text = "\n".join(dict.fromkeys(without_job))
+            raise ReportedError(text) if self.was_killed() else ReportedFailure(text)
+        if unfinished:
+            work.release()
+            raise ReportedError("\n".join(f"{name}: {outcomes[name].changes.get('error')}" for name in unfinished))
+        work.end()
 
     def links(self, context: Context) -> dict[str, str | None]:
         """Where a person finds the log of the task, and the page of its job."""
