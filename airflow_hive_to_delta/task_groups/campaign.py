@@ -175,7 +175,7 @@ def hive_to_delta_campaign(
     checked = options if target is None else options_for(target, options)
     # Campaigns in one DAG come one after the other, whatever became of the one before.
     first: dict[str, Any] = {"trigger_rule": TriggerRule.ALL_DONE}
-    with TaskGroup(group_id or f"{name}_{phase}") as group:
+    with TaskGroup(group_id or f"{name}_{phase}".replace(".", "_")) as group:
         before: list[BaseOperator] = []
         if phase == "convert":
             before.append(
@@ -213,9 +213,7 @@ def hive_to_delta_campaign(
         plan_wave >> large
         more = _phase_arguments(phase, target, verify, sync, asset_alias)
         for lane, uris in (("packed", plan_wave.output), ("alone", large.output)):
-            unit = _unit(
-                lane, uris, lanes[lane], phase, tries, listing, source, probation, name, checked, {**identity, **more}
-            )
+            unit = _unit(lane, uris, lanes[lane], phase, tries, listing, probation, name, checked, {**identity, **more})
             unit >> close
         plan_wave >> close
     return group
@@ -297,13 +295,18 @@ def _unit(
     phase: Phase,
     tries: Retries,
     listing: FileListing | None,
-    source: GlueSource | CatalogSource | None,
     probation: timedelta,
     campaign: str,
     options: Options,
     arguments: dict[str, Any],
 ) -> Any:
-    chosen = listing or FileListing("spark" if isinstance(source, CatalogSource) else "s3")
+    files: dict[str, Any] = {}
+    if listing is not None:
+        files = {
+            "listing": listing.strategy,
+            "inventory_manifests": listing.inventory_manifests,
+            "glue_database": listing.glue_database,
+        }
     takes_files = phase in ("convert", "sync")
     return (
         _UNITS[phase]
@@ -315,9 +318,6 @@ def _unit(
             engine=lane.engine,
             deferrable=lane.deferrable,
             options=options,
-            listing=chosen.strategy,
-            inventory_manifests=chosen.inventory_manifests,
-            glue_database=chosen.glue_database,
             retries=tries.in_unit,
             retry_delay=tries.delay_in_unit,
             execution_timeout=lane.execution_timeout,
@@ -326,6 +326,7 @@ def _unit(
             **({"max_workers": lane.max_workers} if takes_files else {}),
             **({"pool": lane.pool} if lane.pool else {}),
             **({"queue": lane.queue} if lane.queue else {}),
+            **files,
             **arguments,
         )
         .expand(unit=uris)

@@ -178,6 +178,19 @@ def test_a_plan_is_approved_then_synced_cut_over_by_a_person_and_rolled_back(lak
     assert GlueDiscovery(lake.database).discover(spark)[0].format == "parquet"
 
 
+def test_tables_of_a_catalog_of_spark_are_planned_converted_and_synced(lake, run_dag, spark) -> None:
+    lake.put("a/000000_0", {"n": [1]})
+    original = lake.hive_table({"n": "bigint"}, name="a")
+    source = f"source=CatalogSource('spark_catalog.{lake.database}.*'), "
+    dag = campaign(lake).replace(f"source=GlueSource({lake.database!r}), sizes='list', ", source)
+    assert run_dag(dag).state == "success"
+    lake.put("a/000001_0", {"n": [2]})
+    assert run_dag(campaign(lake, "sync=SyncSettings(quiet_period=None)", phase="sync")).state == "success"
+    assert names(lake) == {"a": "synced"}
+    spark.catalog.refreshTable(f"{lake.database}.a")
+    assert_same(spark, original, delta_at(spark, lake.location("a")))
+
+
 def test_a_unit_whose_job_is_lost_takes_what_it_has_left_of_each_table(lake, run_dag) -> None:
     small_table(lake, "a")
     small_table(lake, "b")

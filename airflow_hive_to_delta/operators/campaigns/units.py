@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import TaskDeferred
@@ -59,8 +60,9 @@ class UnitOperator(TableOperator):
     :param probation: after a cut-over, the time in which the campaign can roll a table back.
     :param lease: how long the leases of a task last whose worker is lost.
 
-    ``listing``, ``inventory_manifests`` and ``glue_database`` are those of :class:`ListFilesOperator`. The other
-    parameters are those of the operator for single tables that it extends.
+    ``listing``, ``inventory_manifests`` and ``glue_database`` are those of :class:`ListFilesOperator`; where no listing
+    is given, tables of a catalog of Spark are listed by Spark, all others on S3. The other parameters are those of the
+    operator for single tables that it extends.
     """
 
     phase: ClassVar[Phase]
@@ -78,20 +80,21 @@ class UnitOperator(TableOperator):
         attempts: Retries | None = None,
         probation: dt.timedelta | None = None,
         lease: dt.timedelta = dt.timedelta(minutes=30),
-        listing: Strategy = "s3",
+        listing: Strategy | None = None,
         inventory_manifests: str | Sequence[str] | None = None,
         glue_database: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(table=[], staging=staging, **kwargs)
         check_campaign(campaign, staging, self.phase)
-        check_listing(listing, inventory_manifests, glue_database)
+        check_listing(listing or "s3", inventory_manifests, glue_database)
         self.unit = unit
         self.campaign = campaign
         self.attempts = attempts or Retries()
         self.probation = probation
         self.lease = lease
-        self.listing: Strategy = listing
+        self.listing: Strategy = listing or "s3"
+        self._lists_by_source = listing is None
         self.inventory_manifests = inventory_manifests
         self.glue_database = glue_database
         self._unit: Unit | None = None
@@ -184,13 +187,16 @@ class UnitOperator(TableOperator):
         """No lists: the job lists the files of each table before it works on it."""
         if super().table_files(later_try=later_try) is None or self._lister is None:
             return None
-        unlisted = {"error": _NOT_LISTED, "retryable": False, "error_kind": StaleFileListError.__name__}
-        listing = self._lister.document()
         tables: Any = self.table
-        files = [
-            {"table": TableInfo.from_dict(table).qualified_name, **unlisted, "listing": listing} for table in tables
-        ]
+        files = [self._unlisted(self._lister, TableInfo.from_dict(table)) for table in tables]
         return TableFiles(files, None, follows_step=False, later_try=True)
+
+    def _unlisted(self, lister: FileLister, table: TableInfo) -> dict[str, Any]:
+        """What stands for the list of a table that the job lists itself: an error, and how it is listed."""
+        if self._lists_by_source and table.source == "spark":
+            lister = replace(lister, strategy="spark")
+        error = {"error": _NOT_LISTED, "retryable": False, "error_kind": StaleFileListError.__name__}
+        return {"table": table.qualified_name, **error, "listing": lister.document()}
 
 
 class ConvertUnitOperator(UnitOperator, ConvertTableOperator):
