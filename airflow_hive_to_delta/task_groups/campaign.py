@@ -173,8 +173,8 @@ def hive_to_delta_campaign(
     own: dict[str, Any] = {**identity, "campaign": name, "retries": 2, "retry_delay": timedelta(minutes=1)}
     of_wave = {**own, "phase": phase, "verify": verify is not None}
     checked = options if target is None else options_for(target, options)
-    # Campaigns in one DAG come one after the other, whatever became of the one before.
-    first: dict[str, Any] = {"trigger_rule": TriggerRule.ALL_DONE}
+    # A campaign before it in the same DAG may have been skipped, for nothing was left.
+    first: dict[str, Any] = {"trigger_rule": TriggerRule.NONE_FAILED}
     with TaskGroup(group_id or f"{name}_{phase}".replace(".", "_")) as group:
         before: list[BaseOperator] = []
         if phase == "convert":
