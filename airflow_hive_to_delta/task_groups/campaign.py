@@ -67,7 +67,7 @@ class Lane:
     execution_timeout: timedelta | None = None
     #: Tables of a unit that are worked on side by side.
     max_workers: int = 4
-    #: Wait for jobs in the triggerer: see :class:`SparkJobOperator`.
+    #: Wait for jobs in the triggerer: see :class:`ConvertTableOperator`.
     deferrable: bool | None = None
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ class CampaignApprovalOperator(ApprovalOperator):
     :param verify: whether the campaign verifies what it converts.
     :param only: patterns of the tables that the phase takes. (templated)
 
-    ``staging_conn_id``, ``aws_conn_id`` and ``region_name`` are those of :class:`CampaignOperator`; the other
+    ``staging_conn_id``, ``aws_conn_id`` and ``region_name`` are those of :class:`PlanWaveOperator`; the other
     parameters, such as ``assigned_users``, ``notifiers`` and ``response_timeout``, those of Airflow's
     ``ApprovalOperator``.
     """

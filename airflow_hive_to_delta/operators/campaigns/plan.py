@@ -194,8 +194,8 @@ class CampaignPlanOperator(DiscoverOperator):
 
 
 class GlueCampaignPlanOperator(CampaignPlanOperator, GlueDiscoverOperator):
-    """Plans a campaign over tables of AWS Glue: see :class:`CampaignPlanOperator`."""
+    """Plans a campaign over tables of AWS Glue."""
 
 
 class CatalogCampaignPlanOperator(CampaignPlanOperator, CatalogDiscoverOperator):
-    """Plans a campaign over tables of a catalog of Spark: see :class:`CampaignPlanOperator`."""
+    """Plans a campaign over tables of a catalog of Spark."""

@@ -200,7 +200,7 @@ class UnitOperator(TableOperator):
 
 
 class ConvertUnitOperator(UnitOperator, ConvertTableOperator):
-    """Converts and verifies the tables of a unit: see :class:`UnitOperator` and :class:`ConvertTableOperator`."""
+    """Converts and verifies the tables of a unit: see :class:`ConvertTableOperator`."""
 
     phase: ClassVar[Phase] = "convert"
     template_fields: Sequence[str] = (*UnitOperator.template_fields, *ConvertTableOperator.template_fields)
@@ -221,7 +221,7 @@ class ConvertUnitOperator(UnitOperator, ConvertTableOperator):
 
 
 class SyncUnitOperator(UnitOperator, SyncTableOperator):
-    """Syncs the tables of a unit: see :class:`UnitOperator` and :class:`SyncTableOperator`."""
+    """Syncs the tables of a unit: see :class:`SyncTableOperator`."""
 
     phase: ClassVar[Phase] = "sync"
     template_fields: Sequence[str] = (*UnitOperator.template_fields, *SyncTableOperator.template_fields)
@@ -237,14 +237,14 @@ class SyncUnitOperator(UnitOperator, SyncTableOperator):
 
 
 class CutOverUnitOperator(UnitOperator, CutOverTableOperator):
-    """Cuts the tables of a unit over: see :class:`UnitOperator` and :class:`CutOverTableOperator`."""
+    """Cuts the tables of a unit over: see :class:`CutOverTableOperator`."""
 
     phase: ClassVar[Phase] = "cut_over"
     template_fields: Sequence[str] = (*UnitOperator.template_fields, *CutOverTableOperator.template_fields)
 
 
 class RollbackUnitOperator(UnitOperator, RollbackTableOperator):
-    """Rolls the tables of a unit back: see :class:`UnitOperator` and :class:`RollbackTableOperator`."""
+    """Rolls the tables of a unit back: see :class:`RollbackTableOperator`."""
 
     phase: ClassVar[Phase] = "roll_back"
     template_fields: Sequence[str] = (*UnitOperator.template_fields, *RollbackTableOperator.template_fields)

@@ -37,8 +37,6 @@ class PlanWaveOperator(CampaignOperator):
         in other phases.
     :param verify: whether the campaign verifies what it converts.
     :param only: patterns of the tables to take, such as ``sales.*``; all when not given. (templated)
-
-    The other parameters are those of :class:`CampaignOperator`.
     """
 
     template_fields: Sequence[str] = ("only", *CampaignOperator.template_fields)
@@ -110,8 +108,6 @@ class CloseWaveOperator(CampaignOperator):
         address of the ``report``, and a ``text`` that says it all.
     :param needs_person: notifiers for tables that need a person since this wave, called once for each owner:
         ``campaign`` then has ``owner`` and ``needs_person``, the names of that owner's tables, too.
-
-    The other parameters are those of :class:`CampaignOperator`.
     """
 
     operator_extra_links = (ReportLink(),)
