@@ -190,7 +190,7 @@ class Simulation:
     transient: float = 0.02
     permanent: float = 0.01
     #: Workers that are killed while they work on a unit.
-    killed: float = 0.1
+    killed: float = 0.05
     seed: int = 1
     workers: int = 8
     wave: Wave = field(default_factory=lambda: Wave(tables=2_500))
