@@ -7,14 +7,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from airflow_hive_to_delta.core.errors import MissingDependencyError
+from airflow_hive_to_delta.campaigns.csv_files import export_csv, import_csv
+from airflow_hive_to_delta.campaigns.decisions import read_decisions
+from airflow_hive_to_delta.campaigns.plan import read_plan, sort_rows, with_decisions
+from airflow_hive_to_delta.campaigns.store import CampaignStore
+from airflow_hive_to_delta.campaigns.times import now
+from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
 from airflow_hive_to_delta.engines.jars import FetchError, fetch_jars
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="airflow-hive-to-delta", description="Prepare a machine for the migration.")
+    parser = argparse.ArgumentParser(
+        prog="airflow-hive-to-delta",
+        description="Prepare a machine for the migration, and edit the plan of a campaign.",
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     fetch = commands.add_parser(
         "fetch-jars",
@@ -27,17 +35,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fetch.add_argument(
         "--no-classes", action="store_true", help="without the JVM's archive of classes, by which it starts faster"
     )
+    export = commands.add_parser("export-plan", help="write the plan of a campaign as CSV to standard output")
+    read_back = commands.add_parser("import-plan", help="read an edited plan back: each change is a decision")
+    for command in (export, read_back):
+        command.add_argument("staging", help="the staging root, such as s3://bucket/staging")
+        command.add_argument("campaign", help="the name of the campaign")
+    read_back.add_argument("file", type=Path, help="the edited CSV file")
+    read_back.add_argument("--by", required=True, help="the name of the person who decided")
     chosen = parser.parse_args(arguments)
     try:
-        with needs_extra("local", "The embedded Spark"):
-            import pyspark  # noqa: F401
-        count = fetch_jars(chosen.folder, archive_classes=not chosen.no_classes)
-    except (MissingDependencyError, FetchError, OSError) as error:
+        match chosen.command:
+            case "export-plan":
+                print(_export_plan(chosen.staging, chosen.campaign), end="")
+            case "import-plan":
+                print(_import_plan(chosen.staging, chosen.campaign, chosen.file, chosen.by))
+            case _:
+                print(_fetch_jars(chosen.folder, archive_classes=not chosen.no_classes))
+    except (HiveToDeltaError, FetchError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    folder = chosen.folder.absolute()
-    print(f"{count} jars are in {folder}. Set {JARS_VARIABLE}={folder} where LocalSpark runs")
     return 0
+
+
+def _fetch_jars(folder: Path, *, archive_classes: bool) -> str:
+    with needs_extra("local", "The embedded Spark"):
+        import pyspark  # noqa: F401
+    count = fetch_jars(folder, archive_classes=archive_classes)
+    where = folder.absolute()
+    return f"{count} jars are in {where}. Set {JARS_VARIABLE}={where} where LocalSpark runs"
+
+
+def _export_plan(staging: str, campaign: str) -> str:
+    store = CampaignStore.open(staging, campaign)
+    rows = with_decisions(read_plan(store), read_decisions(store))
+    return export_csv(sort_rows(rows), store.states())
+
+
+def _import_plan(staging: str, campaign: str, file: Path, by: str) -> str:
+    store = CampaignStore.open(staging, campaign)
+    decisions = import_csv(store, file.read_text(encoding="utf-8-sig"), by=by, now=now())
+    return f"{len(decisions)} decisions were added. The next wave of {campaign} takes them up"
 
 
 if __name__ == "__main__":

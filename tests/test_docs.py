@@ -30,7 +30,7 @@ SOURCES = sorted((PROJECT / "airflow_hive_to_delta").rglob("*.py"))
 #: The life of one table: these pages go on from each other.
 LIFE_OF_A_TABLE = ("plan-and-verify.md", "sync.md", "stream-and-read.md", "vacuum.md", "cut-over-and-roll-back.md")
 #: By page, the example DAG that it shows.
-DAGS = {"quick-start.md": "one_database.py"}
+DAGS = {"quick-start.md": "one_database.py", "campaigns.md": "campaign.py"}
 #: Each with a DAG, which tests/engines runs.
 ENGINE_PAGES = {str(path.relative_to(DOCS)) for path in (DOCS / "engines").glob("*.md")}
 

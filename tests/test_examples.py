@@ -17,10 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import airflow_hive_to_delta
 from airflow_hive_to_delta import GlueDiscovery, S3Listing, convert
+from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.engines import JobRequest
 from scripts.demo_lake import BUCKETS, DATABASES, NEW_DAY, NEW_PLACE, NEW_ROWS, fill, hive_tables, hive_writes
 from tests.support.airflow_runs import Run, SharedSession
 from tests.support.aws import REGION
+from tests.support.campaigns import answering
 from tests.support.imports import imported_by
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
@@ -35,7 +37,8 @@ def test_every_example_has_a_test_here() -> None:
     names = {path.stem for path in EXAMPLES}
     before = {"plan_migration", "one_database", "several_databases", "hand_wired", "s3_inventory", "unity_catalog"}
     after = {"sync_until_cut_over", "verify_fully", "cut_over", "roll_back", "vacuum_external_files"}
-    assert names == before | after | {"stream_into_table", "time_travel"}
+    campaigns = {"campaign", "campaign_sync", "campaign_cut_over"}
+    assert names == before | after | campaigns | {"stream_into_table", "time_travel"}
 
 
 @pytest.mark.slow
@@ -201,6 +204,37 @@ def test_sync_until_cut_over_and_back(run_dag, demo_lake: Lake, monkeypatch: pyt
     in_glue = demo_lake.glue.get_table(DatabaseName="sales", Name="orders")["Table"]
     assert in_glue["StorageDescriptor"]["InputFormat"].endswith("MapredParquetInputFormat")
     assert demo_lake.spark.table("sales.orders").count() == 9 + NEW_ROWS
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_the_session_of_the_tests")
+def test_a_campaign_its_syncs_its_cut_over_and_the_way_back(run_dag, demo_lake: Lake) -> None:
+    def states() -> dict[str, str]:
+        found = CampaignStore.open("s3://lake/staging", "lake").states()
+        return {table: state.state for table, state in found.items()}
+
+    targets = {"sales.items": "sales_delta.items", "sales.orders": "sales_delta.orders"}
+    with answering("Approve"):
+        first = run_dag(example("campaign"))
+    assert first.state == "success"
+    web = {"web.clicks_parquet": "verified", "web.counters": "verified"}
+    assert states() == {"sales.items": "verified", "sales.notes": "refused", "sales.orders": "verified", **web}
+    assert_reads_as_hive(demo_lake, targets)
+
+    hive_writes(demo_lake.s3, demo_lake.glue)
+    demo_lake.spark.sql(f"ALTER TABLE sales.orders ADD PARTITION (day='{NEW_DAY}') LOCATION '{NEW_PLACE}'")
+    assert run_dag(example("campaign_sync"), conf={"quiet_minutes": 0}).state == "success"
+    assert set(states().values()) == {"synced", "refused"}
+    assert_reads_as_hive(demo_lake, targets)
+
+    with answering("Approve"):
+        assert run_dag(example("campaign_cut_over"), conf={"tables": "sales.orders"}).state == "success"
+    assert (states()["sales.orders"], states()["sales.items"]) == ("cut_over", "synced")
+    assert_same(demo_lake.spark, demo_lake.spark.table("sales.orders"), registered(demo_lake, "sales.orders"))
+    with answering("Approve"):
+        run = run_dag(example("campaign_cut_over"), conf={"tables": "sales.*", "phase": "roll_back"})
+    assert run.state == "success"
+    assert (states()["sales.orders"], states()["sales.items"]) == ("rolled_back", "synced")
 
 
 @pytest.mark.slow

@@ -46,7 +46,10 @@ PUBLIC_NAMES = {
     *("hive_to_delta_task_group", "hive_to_delta_sync_task_group"),
     *("Engine", "LocalSpark", "SparkSubmit", "SparkConnect", "EmrServerless", "GlueJob", "Databricks"),
     *("GlueSource", "CatalogSource", "GlueTarget", "CatalogTarget", "FileListing", "Staging", "PerTable"),
-    "SyncSettings",
+    *("SyncSettings", "hive_to_delta_campaign", "Lane", "Notify", "Wave", "UnitSize", "Retries", "CampaignStore"),
+    *("GlueCampaignPlanOperator", "CatalogCampaignPlanOperator", "CampaignApprovalOperator", "PlanWaveOperator"),
+    *("LargeUnitsOperator", "ConvertUnitOperator", "SyncUnitOperator", "CutOverUnitOperator", "RollbackUnitOperator"),
+    *("CloseWaveOperator", "export_csv", "import_csv", "rebuild_states"),
 }
 #: What takes long to import. A DAG processor parses DAGs all the time.
 HEAVY = {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy", "delta"}
@@ -128,7 +131,7 @@ def test_an_import_that_goes_upwards_is_found_in_a_subfolder(tmp_path: Path) -> 
 
 
 def test_importing_the_core_the_job_or_an_engine_imports_no_airflow() -> None:
-    modules = modules_in(PACKAGE / "core", PACKAGE / "job", PACKAGE / "engines")
+    modules = modules_in(PACKAGE / "core", PACKAGE / "job", PACKAGE / "engines", PACKAGE / "campaigns")
     assert len(modules) > 80
     imported = imported_by("\n".join(f"import {module}" for module in modules))
     assert "airflow" not in imported
@@ -142,7 +145,7 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
 
 
 def test_importing_what_a_dag_is_made_of_loads_no_heavy_library(airflow_home: Path) -> None:
-    names = ("operators", "task_groups", "triggers", "links", "engines")
+    names = ("operators", "task_groups", "triggers", "links", "engines", "campaigns")
     code = [f"import {name}" for name in modules_in(*(PACKAGE / name for name in names))]
     code += ["import airflow_hive_to_delta.provider_info", "from airflow_hive_to_delta import hive_to_delta_task_group"]
     imported = imported_by("\n".join(code))

@@ -22,6 +22,10 @@ class TransientError(HiveToDeltaError):
     """Trying again may help: throttling, a lost connection, a lost race."""
 
 
+class WindowClosedError(TransientError):
+    """The time in which tables may be worked on has ended before the work on this one began."""
+
+
 class UnsupportedTableError(PermanentError):
     """The table is not one that can become a Delta table in place (rule 45)."""
 

@@ -23,10 +23,14 @@ Those that take ``lists`` take ``list_again`` too: ``manifests`` and ``inline_li
 ``later_try``, true when an earlier try of the task has failed. A list is then made again by the listing that made it;
 and so it is, in any try, when the table's definition names another location by now. The result has ``files``: the list
 that was made again for each table, or null.
+
+``convert``, ``sync``, ``cut_over`` and ``rollback`` take ``until`` too, a time in ISO 8601 or null: a table whose work
+has not begun by then fails with a :class:`WindowClosedError`, and is as it was.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,6 +38,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from airflow_hive_to_delta.core.catalogs.definitions import current_definition
 from airflow_hive_to_delta.core.catalogs.discovery import UCDiscovery
+from airflow_hive_to_delta.core.errors import WindowClosedError
 from airflow_hive_to_delta.core.lifecycle.convert import TableConverter, make_failed_conversion
 from airflow_hive_to_delta.core.lifecycle.cut_over import cut_over_table
 from airflow_hive_to_delta.core.lifecycle.plan import plan_conversions
@@ -137,6 +142,7 @@ def convert_tables(
     verify: VerifyLevel | None = None,
     max_workers: int = 4,
     list_again: dict[str, Any] | None = None,
+    until: str | None = None,
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = _read_options(options)
@@ -165,6 +171,7 @@ def convert_tables(
         make_failed_conversion,
         max_workers,
         listing=listing,
+        until=until,
         table_results=table_results,
     )
 
@@ -205,6 +212,7 @@ def sync_tables(
     options: dict[str, Any],
     max_workers: int = 4,
     list_again: dict[str, Any] | None = None,
+    until: str | None = None,
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = _read_options(options)
@@ -219,7 +227,14 @@ def sync_tables(
         return SyncResult(table.qualified_name, redacted(table.location), False, "failed", run_version=run_version)
 
     return _run(
-        spark, _parse_tables(tables), sync, make_failed, max_workers, listing=listing, table_results=table_results
+        spark,
+        _parse_tables(tables),
+        sync,
+        make_failed,
+        max_workers,
+        listing=listing,
+        until=until,
+        table_results=table_results,
     )
 
 
@@ -258,6 +273,7 @@ def roll_back_tables(
     tables: Tables,
     lose_versions: Sequence[int],
     options: dict[str, Any],
+    until: str | None = None,
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = _read_options(options)
@@ -269,13 +285,14 @@ def roll_back_tables(
     def make_failed(table: TableInfo, _: Exception) -> RollbackResult:
         return RollbackResult(table.qualified_name, redacted(table.location), False, "failed")
 
-    return _run(spark, _parse_tables(tables), roll_back, make_failed, table_results=table_results)
+    return _run(spark, _parse_tables(tables), roll_back, make_failed, until=until, table_results=table_results)
 
 
 def cut_over_tables(
     spark: SparkSession,
     tables: Tables,
     options: dict[str, Any],
+    until: str | None = None,
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     chosen = _read_options(options)
@@ -288,6 +305,7 @@ def cut_over_tables(
         _parse_tables(tables),
         lambda table: cut_over_table(spark, table, options=chosen),
         make_failed,
+        until=until,
         table_results=table_results,
     )
 
@@ -300,6 +318,7 @@ def _run(
     max_workers: int = 1,
     *,
     listing: GivenLists | None = None,
+    until: str | None = None,
     table_results: TableResults | None = None,
 ) -> dict[str, Any]:
     """Do the work of every table (:func:`run_tables`), and keep each result as it ends.
@@ -307,13 +326,17 @@ def _run(
     The definitions of the tables are read again before the work.
 
     :param listing: of an action that needs the files, and therefore a table that its catalog describes.
+    :param until: the time, in ISO 8601, after which no table is begun.
     """
+    end_of_window = None if until is None else dt.datetime.fromisoformat(until)
     kept = table_results or TableResults(spark, None)
 
     def list_made(table: TableInfo) -> dict[str, Any] | None:
         return None if listing is None else listing.made(table.qualified_name)
 
     def begin(table: TableInfo) -> Result:
+        if end_of_window is not None and dt.datetime.now(dt.UTC) >= end_of_window:
+            raise WindowClosedError(f"{table.qualified_name} was not begun: the window of its wave ended at {until}")
         kept.begin(table.qualified_name)
         result = work(_read_known_definition(spark, table) if listing is None else _read_definition(spark, table))
         if needs_dbutils():

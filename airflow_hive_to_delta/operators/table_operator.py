@@ -44,6 +44,8 @@ class ActionRun:
     has_run: bool
     #: The lists of files, by table, for the step after this one, where they are others than it has anyway.
     file_lists: dict[str, dict[str, Any]]
+    #: The names of tables without a result for which a job was begun that ended without one.
+    lost: frozenset[str] = frozenset()
 
 
 class TableOperator(SparkJobOperator):
@@ -124,7 +126,7 @@ class TableOperator(SparkJobOperator):
         folder = self.run_folder(context)
         store = ResultStore(folder)
         instance: Any = context["ti"]
-        files = self._table_files(later_try=instance.try_number > 1)
+        files = self.table_files(later_try=instance.try_number > 1)
         ready, others = self.select_tables(tables, files)
         if ready and folder is not None:
             folder.check_writable()  # else a table would be done, and its result lost
@@ -165,7 +167,8 @@ class TableOperator(SparkJobOperator):
                 fingerprint = {} if files is None else files.fingerprint(table, record)
                 results.append(store.keep(table, record["result"], fingerprint))
         lists = {} if files is None else files.new_lists(jobs.records)
-        return ActionRun(results, [*jobs.failures.values(), *others], bool(ready), lists)
+        failures = jobs.failures
+        return ActionRun(results, [*failures.values(), *others], bool(ready), lists, frozenset(failures))
 
     def conclude(self, context: Context, run: ActionRun) -> list[Result]:
         """Record the outcomes of all tables, and return the results.
@@ -225,7 +228,11 @@ class TableOperator(SparkJobOperator):
         """
         return refused_as_failed(TableOutcome.of_result(result, self.action))
 
-    def _table_files(self, *, later_try: bool) -> TableFiles | None:
+    def table_files(self, *, later_try: bool) -> TableFiles | None:
+        """The lists of files of the task's tables; None: the action takes none.
+
+        :param later_try: whether this is not the first try of the task.
+        """
         if not self._takes_files:
             return None
         files: Any = self.files

@@ -82,7 +82,7 @@ class GroupSteps:
             raise ValueError("per_table has verify_in_convert=True beside verify=None; give a level, or leave it out")
         if self.target is not None:
             _check("target", self.target, GlueTarget, CatalogTarget)
-            self.options = _options_for(self.target, self.options)
+            self.options = options_for(self.target, self.options)
         #: The arguments of every task that keeps something: who it is to AWS, and where the staging root is.
         self._identity: dict[str, Any] = {
             "aws_conn_id": self.aws_conn_id,
@@ -223,7 +223,7 @@ class GroupSteps:
         return {"table": table, "files": files.output, "max_workers": self._max_workers, **self._each}
 
 
-def _options_for(target: Target, options: Options) -> dict[str, Any]:
+def options_for(target: Target, options: Options) -> dict[str, Any]:
     """The options by which tables are registered in a target."""
     wanted = target.register_in
     # In ConversionOptions sql may be the default. In a dict there are no defaults.

@@ -17,7 +17,7 @@ from airflow_hive_to_delta.core.storage.local import LocalStorage
 from airflow_hive_to_delta.core.storage.s3 import S3Storage
 
 #: What changes something, of every storage.
-_CHANGES = ("put_if_absent", "delete", "delete_files", "move", "remove_folder")
+_CHANGES = ("put_if_absent", "replace", "delete", "delete_files", "move", "remove_folder")
 #: What changes something, of Glue.
 _GLUE_CHANGES = ("create_table", "update_table", "delete_table", "create_database")
 

@@ -7,6 +7,7 @@ LAYERS = (
     ("task_groups", "plugins", "cli"),
     ("operators",),
     ("triggers",),
+    ("campaigns",),
     ("engines", "report", "links"),
     ("job",),
     ("core/lifecycle",),

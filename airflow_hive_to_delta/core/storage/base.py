@@ -70,6 +70,16 @@ class Storage(Protocol):
         """
 
 
+class ReplacingStorage(Storage, Protocol):
+    """A storage that can replace a file, too: for documents of state, which change. A Delta log never does."""
+
+    def replace(self, path: Location, content: bytes) -> None:
+        """Write a file in the place of the one that is there, if there is one. Readers see the whole old or new file.
+
+        After a power cut the old one may be there.
+        """
+
+
 class _Stream(io.RawIOBase):
     def __init__(self, read: Callable[[int], bytes], close: Callable[[], None]) -> None:
         self._read, self._close = read, close

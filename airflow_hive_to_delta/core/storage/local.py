@@ -48,6 +48,21 @@ class LocalStorage:
                     with suppress(OSError):  # not empty: it has a file of ours or of another writer
                         folder.rmdir()
 
+    def replace(self, path: Location, content: bytes) -> None:
+        """Write a file in the place of the one that is there, if there is one. Readers see the whole old or new file.
+
+        After a power cut the old one may be there.
+        """
+        target = Path(path.path)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        with os_call(f"Writing {path}", missing=TransientError):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                temporary.write_bytes(content)
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+
     def open(self, path: Location) -> BinaryIO:
         with os_call(f"Reading {path}"):
             return Path(path.path).open("rb")

@@ -38,9 +38,13 @@ _CHECKSUMS = ("ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumS
 
 
 class S3Storage:
-    """S3 through boto3, with conditional writes (rule 2), the bucket's owner and the KMS key (rule 54)."""
+    """S3 through boto3, with conditional writes (rule 2), the bucket's owner and the KMS key (rule 54).
 
-    def __init__(self, options: ConversionOptions, *, multipart_over: int = MULTIPART_OVER) -> None:
+    :param client: makes all requests; the client for the region of each bucket when not given.
+    """
+
+    def __init__(self, options: ConversionOptions, *, multipart_over: int = MULTIPART_OVER, client: Any = None) -> None:
+        self._own_client = client
         self._region = options.region
         self._expected_owner = options.expected_bucket_owner
         self._owner = aws.owner(options.expected_bucket_owner)
@@ -77,6 +81,13 @@ class S3Storage:
         raise TransientError(
             f"{doing}: others were writing the same entry in each of {_CONFLICT_TRIES} tries; try again later"
         )
+
+    def replace(self, path: Location, content: bytes) -> None:
+        """Write an object in the place of the one that is there, if there is one."""
+        with aws_call(f"Writing {path}"):
+            self._client(path).put_object(
+                Bucket=path.authority, Key=path.key, Body=content, **self._owner, **self._encryption
+            )
 
     def open(self, path: Location) -> BinaryIO:
         doing = f"Reading {path}"
@@ -167,6 +178,8 @@ class S3Storage:
             yield from pages.paginate(Bucket=folder.authority, Prefix=_prefix(folder), Delimiter="/", **self._owner)
 
     def _client(self, path: Location) -> Any:
+        if self._own_client is not None:
+            return self._own_client
         return aws.s3_client(path.authority, self._region, self._expected_owner)
 
     def _require_conditional_writes(self, path: Location, upload: Upload, operation: str) -> None:

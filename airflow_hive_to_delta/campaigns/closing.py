@@ -1,0 +1,157 @@
+"""The end of a wave: what became of its tables, and the summary of the campaign."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_hive_to_delta.campaigns.leases import release_run
+from airflow_hive_to_delta.campaigns.states import STATES, Phase, TableState, final_states
+from airflow_hive_to_delta.campaigns.store import CampaignStore
+from airflow_hive_to_delta.campaigns.times import format_time, parse_time
+from airflow_hive_to_delta.campaigns.units import Unit, units_folder, wave_path
+from airflow_hive_to_delta.core.errors import MissingError
+
+SUMMARY = "summary.json"
+_MOST_WAVES = 200
+_MOST_NAMES = 100
+#: Waves by whose speed the end is forecast.
+_RECENT_WAVES = 10
+
+
+@dataclass
+class ClosedWave:
+    """What became of a wave."""
+
+    run: str
+    phase: Phase
+    #: Of the wave.
+    tables: int
+    units: int
+    #: The names of its tables that have failed in it, in their order.
+    failed: list[str] = field(default_factory=list)
+    #: Of those, the ones that need a person since, by owner.
+    needs_person: dict[str, list[str]] = field(default_factory=dict)
+    #: Its tables that were not worked on: the window ended before, somebody else had them, or their task failed.
+    left: list[str] = field(default_factory=list)
+    #: The numbers of units whose tasks did not end well: they failed, or their workers were lost.
+    lost_units: list[str] = field(default_factory=list)
+    #: The state of every table of the campaign.
+    states: dict[str, TableState] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    def exceeds(self, tolerance: float) -> bool:
+        """Whether more tables have failed than are tolerated.
+
+        :param tolerance: a whole number of tables, or a part of the wave's, such as ``0.05``.
+        """
+        most = tolerance if isinstance(tolerance, int) else tolerance * self.tables
+        return len(self.failed) > most
+
+
+def close_wave(store: CampaignStore, run: str, *, verify: bool = True, now: dt.datetime) -> ClosedWave:
+    """Give back what leases the run still holds, and write what became of its wave and of the campaign.
+
+    It can be called again, and then writes the same.
+
+    :raises MissingError: the run has planned no wave.
+    """
+    wave = store.read(wave_path(run))
+    if wave is None:
+        raise MissingError(f"The run {run} has planned no wave of the campaign {store.campaign}")
+    release_run(store, run)
+    states = store.states()
+    names = _tables_of(store, run, wave["units"])
+    closed = ClosedWave(run, wave["phase"], len(names), wave["units"], states=states)
+    ended = {name.removesuffix(".json") for name in store.names(f"{units_folder(run)}/ended")}
+    closed.lost_units = [unit for number in range(wave["units"]) if (unit := f"{number:04d}") not in ended]
+    needs_person: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        state = states.get(name)
+        entry = None if state is None else next((e for e in reversed(state.history) if e["run"] == run), None)
+        if state is None or entry is None:
+            closed.left.append(name)
+        elif "error" in entry and state.state != "refused":
+            closed.failed.append(name)
+            if state.state == "needs_person":
+                needs_person[state.owner].append(name)
+    closed.needs_person = dict(sorted(needs_person.items()))
+    wave |= {
+        "ended": wave["ended"] or format_time(now),
+        "by_state": count_states(states.values()),
+        "failed": closed.failed[:_MOST_NAMES],
+        "failed_count": len(closed.failed),
+        "left": len(closed.left),
+        "lost_units": len(closed.lost_units),
+    }
+    store.write(wave_path(run), wave)
+    closed.summary = write_summary(store, states, phase=closed.phase, verify=verify, now=now)
+    return closed
+
+
+def count_states(states: Iterable[TableState]) -> dict[str, dict[str, int]]:
+    """The tables and bytes in each state that there is."""
+    found: dict[str, dict[str, int]] = {}
+    for state in states:
+        counts = found.setdefault(state.state, {"tables": 0, "bytes": 0})
+        counts["tables"] += 1
+        counts["bytes"] += state.bytes
+    return {name: found[name] for name in STATES if name in found}
+
+
+def write_summary(
+    store: CampaignStore, states: Mapping[str, TableState], *, phase: Phase, verify: bool = True, now: dt.datetime
+) -> dict[str, Any]:
+    """Write the summary of the campaign, by the states of its tables and by its waves."""
+    waves = sorted(
+        (document for _, document in store.read_all(f"waves/{name}" for name in store.names("waves"))),
+        key=lambda wave: wave["started"],
+    )
+    summary = {
+        "campaign": store.campaign,
+        "phase": phase,
+        "updated": format_time(now),
+        "tables": len(states),
+        "bytes": sum(state.bytes for state in states.values()),
+        "by_state": count_states(states.values()),
+        "final": sorted(final_states(phase, verify=verify)),
+        "waves": waves[-_MOST_WAVES:],
+        "forecast": _forecast([wave for wave in waves if wave["phase"] == phase], phase, verify=verify),
+    }
+    store.write(SUMMARY, summary)
+    return summary
+
+
+def _tables_of(store: CampaignStore, run: str, units: int) -> list[str]:
+    """The names of the tables of all units of a run."""
+    folder = units_folder(run)
+    found = store.read_all(f"{folder}/{number:04d}.json" for number in range(units))
+    return sorted(name for _, document in found for name in Unit.from_dict(document).table_names)
+
+
+def _forecast(waves: Sequence[Mapping[str, Any]], phase: Phase, *, verify: bool) -> str | None:
+    """When nothing will be left, if the waves go on as the latest did; None: it is not known, or does not come nearer.
+
+    By tables and by bytes, whichever takes longer.
+    """
+    final = final_states(phase, verify=verify)
+    ended = [wave for wave in waves if wave["ended"] is not None][-_RECENT_WAVES:]
+    if not ended:
+        return None
+    first, last = ended[0], ended[-1]
+    begin = parse_time(first["ended"] if first is not last else first["started"])
+    end = parse_time(last["ended"])
+    ends = []
+    for what in ("tables", "bytes"):
+        left = [sum(n[what] for state, n in w["by_state"].items() if state not in final) for w in (first, last)]
+        done = left[0] - left[1] if first is not last else last[what]
+        if left[1] == 0:
+            ends.append(end)
+        elif done <= 0:
+            return None
+        else:
+            ends.append(end + (end - begin) * (left[1] / done))
+    return format_time(max(ends))

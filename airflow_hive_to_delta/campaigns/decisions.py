@@ -1,0 +1,189 @@
+"""What people decide about tables: documents that are added and never changed, and their part in a table's state."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Self, get_args
+
+from airflow_hive_to_delta.campaigns.leases import release_leases, take_leases
+from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState
+from airflow_hive_to_delta.campaigns.store import CampaignStore, sequence_name
+from airflow_hive_to_delta.campaigns.times import format_time
+from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.models import Document
+from airflow_hive_to_delta.core.redaction import redact_credentials
+
+Choice = Literal["include", "exclude", "retry"]
+#: While decisions become part of the states.
+_LEASE = dt.timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Decision(Document):
+    """What a person decided about one table. What is None stays as it is."""
+
+    #: ISO 8601 in UTC.
+    at: str
+    #: The person's name.
+    by: str
+    table: str
+    decision: Choice | None = None
+    #: Higher ones come first.
+    priority: int | None = None
+    owner: str | None = None
+    approved: bool | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.decision not in (None, *get_args(Choice)):
+            raise ValueError(f"decision is {self.decision!r}, expected one of {', '.join(get_args(Choice))}")
+        if self.priority is not None and (type(self.priority) is not int or abs(self.priority) > 1_000_000):
+            raise ValueError(f"priority is {self.priority!r}, expected a whole number, at most a million")
+        if self.approved not in (None, True, False):
+            raise ValueError(f"approved is {self.approved!r}, expected True or False")
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        known = {f.name for f in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known})
+
+
+@dataclass
+class TableDecisions:
+    """What all decisions about a table come to."""
+
+    priority: int | None = None
+    owner: str | None = None
+    excluded: bool | None = None
+    #: Each with its name, in their order.
+    all: list[tuple[str, Decision]] = field(default_factory=list)
+
+
+def add_decision(store: CampaignStore, decision: Decision) -> str:
+    """Add a decision, which the next wave takes up. Returns its name."""
+    name = sequence_name()
+    clean = replace(decision, note=None if decision.note is None else redact_credentials(decision.note)[:2_000])
+    document = {key: value for key, value in clean.to_dict().items() if value is not None}
+    if not store.put(f"decisions/{name}", document):
+        return add_decision(store, decision)
+    return name
+
+
+def read_decisions(store: CampaignStore) -> dict[str, TableDecisions]:
+    """All decisions, by table.
+
+    :raises PermanentError: one of the documents is none.
+    """
+    found: dict[str, TableDecisions] = defaultdict(TableDecisions)
+    for path, document in store.read_all(f"decisions/{name}" for name in store.names("decisions")):
+        try:
+            decision = Decision.from_dict(document)
+        except (TypeError, ValueError) as error:
+            raise PermanentError(f"{store.location(path)} is no decision: {error}. Correct or delete it") from error
+        table = found[decision.table]
+        table.all.append((path.rpartition("/")[2], decision))
+        table.priority = table.priority if decision.priority is None else decision.priority
+        table.owner = table.owner if decision.owner is None else decision.owner
+        if decision.decision is not None:
+            table.excluded = decision.decision == "exclude"
+    return dict(found)
+
+
+def apply_decisions(
+    store: CampaignStore,
+    states: Mapping[str, TableState],
+    decisions: Mapping[str, TableDecisions],
+    *,
+    run: str,
+    now: dt.datetime,
+) -> dict[str, TableState]:
+    """Make decisions that are new a part of the states. A table that somebody works on waits for the next wave.
+
+    :returns: the states of all tables afterwards.
+    """
+    new = {
+        table: [(name, each) for name, each in decisions[table].all if name > (state.decided or "")]
+        for table, state in states.items()
+        if table in decisions
+    }
+    waiting = [table for table, each in new.items() if each]
+    leases = take_leases(store, waiting, run, "decisions", now=now, lasts=_LEASE)
+    try:
+        # A unit may have written it since the states were read.
+        current = store.states_of(leases)
+
+        def apply(table: str) -> TableState:
+            state = current.get(table, states[table])
+            for name, decision in new[table]:
+                state = _apply(state, name, decision, run, now)
+            store.write_state(state)
+            return state
+
+        changed = store.map(apply, leases)
+    finally:
+        release_leases(store, leases.values())
+    return {**states, **{state.table: state for state in changed}}
+
+
+def record_approval(
+    store: CampaignStore, phase: Phase, tables: Sequence[str], *, run: str, by: str, now: dt.datetime
+) -> str:
+    """Keep that a person has approved tables together. Returns the name of the document.
+
+    :param run: the run that asked. In the phase ``convert`` the approval counts for all runs.
+    """
+    name = sequence_name()
+    document = {"at": format_time(now), "by": by, "phase": phase, "run": run, "tables": sorted(tables)}
+    store.put(f"approvals/{name}", document)
+    return name
+
+
+def approved_tables(store: CampaignStore, phase: Phase, run: str) -> set[str]:
+    """The tables that a person has approved for a phase in a run."""
+    found = (document for _, document in store.read_all(f"approvals/{name}" for name in store.names("approvals")))
+    return {table for each in found if (each["phase"], each["run"]) == (phase, run) for table in each["tables"]}
+
+
+def apply_approvals(
+    store: CampaignStore, states: Mapping[str, TableState], *, run: str, now: dt.datetime
+) -> dict[str, TableState]:
+    """Make tables that wait for an approval, and have one, approved. No unit works on a table that waits.
+
+    :returns: the states of all tables afterwards.
+    """
+    changed: dict[str, TableState] = {}
+    if any(state.state == "planned" for state in states.values()):
+        for _, approval in store.read_all(f"approvals/{name}" for name in store.names("approvals")):
+            for table in approval["tables"] if approval["phase"] == "convert" else ():
+                state = changed.get(table) or states.get(table)
+                if state is not None and state.state == "planned":
+                    changed[table] = state.change("approved", now, run=run, unit="approval", by=approval["by"])
+        store.map(store.write_state, changed.values())
+    return {**states, **changed}
+
+
+def _apply(state: TableState, name: str, decision: Decision, run: str, now: dt.datetime) -> TableState:
+    changes: dict[str, Any] = {"decided": name}
+    if decision.owner is not None:
+        changes["owner"] = decision.owner
+    target: StateName = state.state
+    match decision.decision:
+        case "exclude":
+            # What is cut over is a Delta table for everybody: leaving it out undoes nothing.
+            target = "excluded" if state.state != "cut_over" else target
+        case "include" if state.state == "excluded":
+            target = state.resumed_state()
+        case "retry" if state.state in ("failed", "needs_person", "refused", "rolled_back") or state.error:
+            target = state.resumed_state()
+            changes |= {"attempts": 0, "next_attempt": None, "error": None, "error_kind": None, "retryable": None}
+            changes["advice"] = ""
+            if state.state == "rolled_back":  # it begins anew
+                changes |= {"version": None, "verified": {}, "probation_until": None}
+    if decision.approved and target == "planned":
+        target = "approved"
+    elif decision.approved is False and target == "approved":
+        target = "planned"
+    return state.change(target, now, run=run, unit="decisions", by=decision.by, changes=changes)

@@ -1,0 +1,224 @@
+"""The documents of a campaign on a storage: S3 or a disk.
+
+    <staging>/campaigns/<campaign>/
+      plan.parquet                      one row for each table
+      decisions/<seq>-<id>.json         what people decided about tables, never changed
+      approvals/<seq>-<id>.json         the tables that a person approved together
+      tables/<hash2>/<name>.json        the state of each table
+      leases/<hash2>/<name>.<n>.json    who works on it (:mod:`leases`)
+      units/<run>/<n>.json              the tables of one unit of work
+      waves/<run>.json                  each wave and what became of it
+      summary.json  report.html  plan.csv
+
+A document is replaced as a whole, so a reader sees the old or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from airflow_hive_to_delta.campaigns.states import FORMAT, TableState
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError
+from airflow_hive_to_delta.core.storage.base import ReplacingStorage
+from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, parse_location
+from airflow_hive_to_delta.job.file_names import safe_name
+
+#: Documents that are read or written side by side. A client of S3 keeps as many connections.
+_THREADS = 32
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+class CampaignStore:
+    """The documents of one campaign.
+
+    :param storage: of the staging root.
+    :param root: the folder of the campaign.
+    """
+
+    def __init__(self, storage: ReplacingStorage, root: Location) -> None:
+        self._storage = storage
+        self.root = root
+
+    @classmethod
+    def open(cls, staging: str, campaign: str, *, s3_client: Any = None) -> CampaignStore:
+        """The store of a campaign under a staging root on S3 or on a disk.
+
+        :param s3_client: the client of boto3 for a root on S3; one with the identity of the process when not given.
+        :raises PermanentError: the root is on another storage.
+        :raises ValueError: the name of the campaign is none for a folder.
+        """
+        check_name(campaign)
+        root = parse_location(staging.rstrip("/"), "The staging root")
+        storage: ReplacingStorage
+        if root.scheme in S3_SCHEMES:
+            from airflow_hive_to_delta.core.options import ConversionOptions
+            from airflow_hive_to_delta.core.storage.s3 import S3Storage
+
+            storage = S3Storage(ConversionOptions(), client=s3_client)
+        elif root.scheme == "file":
+            from airflow_hive_to_delta.core.storage.local import LocalStorage
+
+            storage = LocalStorage()
+        else:
+            raise PermanentError(
+                f"The staging root {root} is on {root.scheme}://, expected s3:// or file:// for a campaign, whose "
+                "documents are read and written by tasks without Spark"
+            )
+        return cls(storage, root.child("campaigns").child(campaign))
+
+    @property
+    def campaign(self) -> str:
+        """The name of the campaign."""
+        return self.root.path.rpartition("/")[2]
+
+    def location(self, path: str) -> Location:
+        """Where a document lies, by its path from the folder of the campaign."""
+        return Location(self.root.scheme, self.root.authority, f"{self.root.path}/{path}")
+
+    def path(self, uri: str) -> str:
+        """The path of a document, from the folder of the campaign, by its URI.
+
+        :raises PermanentError: it lies elsewhere.
+        """
+        location = parse_location(uri, "The document")
+        if not self.root.holds(location):
+            raise PermanentError(f"{location} is no document of the campaign {self.campaign} at {self.root}")
+        return self.root.relative(location)
+
+    # Documents in general
+
+    def read(self, path: str) -> dict[str, Any] | None:
+        """A document; None when there is none.
+
+        :raises PermanentError: it is no JSON object, or of a later format.
+        """
+        content = self.read_bytes(path)
+        if content is None:
+            return None
+        try:
+            document = json.loads(content)
+        except ValueError as error:
+            raise PermanentError(f"{self.location(path)} is not JSON: {error}. {_MEND}") from error
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise PermanentError(
+                f"{self.location(path)} is no document of format {FORMAT}: a later version of this package has written "
+                f"it, or somebody has changed it. {_MEND}"
+            )
+        return document
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """The content of a file; None when there is none."""
+        try:
+            with self._storage.open(self.location(path)) as source:
+                return source.read()
+        except MissingError:
+            return None
+
+    def write(self, path: str, document: dict[str, Any]) -> None:
+        """Write a document in the place of the one that is there."""
+        self.write_bytes(path, _encode(document))
+
+    def write_bytes(self, path: str, content: bytes) -> None:
+        """Write a file in the place of the one that is there."""
+        self._storage.replace(self.location(path), content)
+
+    def put(self, path: str, document: dict[str, Any]) -> bool:
+        """Write a document unless there is one. Returns whether it was written."""
+        return self._storage.put_if_absent(self.location(path), io.BytesIO(_encode(document)))
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder in their order, those of folders with a trailing ``/``."""
+        return sorted(name for name in self._storage.list_names(self.location(folder)) if not name.startswith("."))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete documents, as far as they are there."""
+        self._storage.delete_files([self.location(path) for path in paths])
+
+    def read_all(self, paths: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Documents with their paths, read side by side. One that is gone is left out."""
+        paths = list(paths)
+        found = self.map(self.read, paths)
+        return ((path, document) for path, document in zip(paths, found, strict=True) if document is not None)
+
+    def map(self, work: Callable[[Given], Made], items: Iterable[Given]) -> list[Made]:
+        """What a function gives for each item, in their order; it is called side by side."""
+        items = list(items)
+        if len(items) < 2:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(min(_THREADS, len(items)), "campaign") as pool:
+            return list(pool.map(work, items))
+
+    # The states of tables
+
+    def state(self, table: str) -> TableState | None:
+        """The state of a table; None when it has no document yet."""
+        found = self.read(_state_path(table))
+        return None if found is None else self._as_state(_state_path(table), found)
+
+    def states(self) -> dict[str, TableState]:
+        """The state of every table that has a document."""
+        folders = [name for name in self.names("tables") if name.endswith("/")]
+        names = self.map(lambda folder: self.names(f"tables/{folder.rstrip('/')}"), folders)
+        paths = [f"tables/{folder}{name}" for folder, each in zip(folders, names, strict=True) for name in each]
+        found = (self._as_state(path, document) for path, document in self.read_all(paths))
+        return {state.table: state for state in found}
+
+    def states_of(self, tables: Iterable[str]) -> dict[str, TableState]:
+        """The states of some tables, as far as they have documents."""
+        found = self.read_all(_state_path(table) for table in tables)
+        return {state.table: state for state in (self._as_state(path, document) for path, document in found)}
+
+    def write_state(self, state: TableState) -> None:
+        """Write the state of a table. Who does this holds the lease of the table."""
+        self.write(_state_path(state.table), state.to_dict())
+
+    def put_state(self, state: TableState) -> bool:
+        """Write the first state of a table, unless it has one. Returns whether it was written."""
+        return self.put(_state_path(state.table), state.to_dict())
+
+    def _as_state(self, path: str, document: dict[str, Any]) -> TableState:
+        try:
+            return TableState.from_dict(document)
+        except (TypeError, ValueError) as error:
+            raise PermanentError(f"{self.location(path)} is no state of a table: {error}. {_MEND}") from error
+
+
+_MEND = "Delete it, and rebuild the states of the campaign from the Delta logs (rebuild_states)"
+
+
+def check_name(campaign: str) -> None:
+    """Refuse a name of a campaign that cannot be the name of a folder on every storage."""
+    if not isinstance(campaign, str) or not _NAME.fullmatch(campaign):
+        raise ValueError(
+            f"The name of the campaign is {campaign!r}, expected letters, digits, dots, hyphens and underscores, at "
+            "most 100"
+        )
+
+
+def hash_folder(table: str) -> str:
+    """The folder of a table's documents among 256, so that no listing is long."""
+    return hashlib.sha256(table.encode()).hexdigest()[:2]
+
+
+def sequence_name() -> str:
+    """A name for a document that sorts after those that were named before."""
+    return f"{time.time_ns() // 1_000_000:015d}-{uuid.uuid4().hex[:8]}.json"
+
+
+def _state_path(table: str) -> str:
+    return f"tables/{hash_folder(table)}/{safe_name(table)}.json"
+
+
+def _encode(document: dict[str, Any]) -> bytes:
+    return json.dumps({"format": FORMAT, **document}, indent=1).encode()

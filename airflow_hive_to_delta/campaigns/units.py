@@ -1,0 +1,201 @@
+"""One unit of work: the tables that one task works on with one job, and their states while it does."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from airflow_hive_to_delta.campaigns.leases import Lease, release_leases, renew_leases, take_leases
+from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome, apply_outcome
+from airflow_hive_to_delta.campaigns.states import FORMAT, Phase, Retries, TableState
+from airflow_hive_to_delta.campaigns.store import CampaignStore
+from airflow_hive_to_delta.campaigns.times import format_time, parse_time
+from airflow_hive_to_delta.campaigns.times import now as current_time
+from airflow_hive_to_delta.core.errors import MissingError
+from airflow_hive_to_delta.core.models import Document, TableInfo
+from airflow_hive_to_delta.job.file_names import safe_name
+
+
+@dataclass(frozen=True)
+class Unit(Document):
+    """The document of a unit, of which a task gets the URI alone."""
+
+    campaign: str
+    run: str
+    unit: str
+    phase: Phase
+    #: :class:`TableInfo` dicts.
+    tables: list[dict[str, Any]]
+    #: No table is begun after this time.
+    until: str | None
+    files: int
+    bytes: int
+    lane: str = "packed"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"format": FORMAT, **super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        known = {f.name for f in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known})
+
+    @property
+    def path(self) -> str:
+        """Where the document lies, from the folder of the campaign."""
+        return f"{units_folder(self.run)}/{self.unit}.json"
+
+    @property
+    def table_names(self) -> list[str]:
+        return [TableInfo.from_dict(table).qualified_name for table in self.tables]
+
+
+def units_folder(run: str) -> str:
+    """The folder of a run's units, from the folder of the campaign."""
+    return f"units/{safe_name(run)}"
+
+
+def end_path(run: str, unit: str) -> str:
+    """The path of the document that says that the task of a unit has ended well, from the folder of the campaign."""
+    return f"{units_folder(run)}/ended/{unit}.json"
+
+
+def wave_path(run: str) -> str:
+    """The path of the document of a run's wave, from the folder of the campaign."""
+    return f"waves/{safe_name(run)}.json"
+
+
+def read_unit(store: CampaignStore, uri: str) -> Unit:
+    """Read the document of a unit.
+
+    :raises MissingError: there is none.
+    """
+    found = store.read(store.path(uri))
+    if found is None:
+        raise MissingError(f"There is no unit at {uri}: somebody has deleted it. Start a new run")
+    return Unit.from_dict(found)
+
+
+@dataclass
+class UnitWork:
+    """The work on a unit: takes the leases of its tables, and writes their states while it holds them."""
+
+    store: CampaignStore
+    unit: Unit
+    retries: Retries = field(default_factory=Retries)
+    #: How long leases last. They are renewed while the work goes on.
+    lease: dt.timedelta = dt.timedelta(hours=1)
+    probation: dt.timedelta | None = None
+    clock: Callable[[], dt.datetime] = current_time
+
+    def __post_init__(self) -> None:
+        self._leases: dict[str, Lease] = {}
+        self._states: dict[str, TableState] = {}
+
+    def is_past_window(self) -> bool:
+        """Whether no table may be begun any more."""
+        return self.unit.until is not None and self.clock() >= parse_time(self.unit.until)
+
+    def begin(self) -> list[TableInfo]:
+        """Take the leases, and return the tables that are to be worked on.
+
+        Those that somebody else works on are left out, and those that an earlier try of this unit is done with.
+        """
+        tables = {table.qualified_name: table for table in map(TableInfo.from_dict, self.unit.tables)}
+        self._leases = take_leases(
+            self.store, tables, self.unit.run, self.unit.unit, now=self.clock(), lasts=self.lease
+        )
+        self._states = self.store.states_of(self._leases)
+        for name in self._leases:
+            self._states.setdefault(name, TableState(name))
+        done = [name for name in self._leases if self._is_done(self._states[name])]
+        self._release(done)
+        return [table for name, table in tables.items() if name in self._leases]
+
+    def holds(self, table: str) -> bool:
+        """Whether the work on a table is left, and its lease held."""
+        return table in self._leases
+
+    def record(
+        self, table: str, outcome: WorkOutcome, links: Mapping[str, str | None] | None = None
+    ) -> TableState | None:
+        """Write what became of a table, and give its lease back.
+
+        :returns: None when the lease was lost meanwhile: whoever has it now writes the state.
+        """
+        lease = self._leases.get(table)
+        if lease is None:
+            return None
+        if not lease.is_live(self.clock()):
+            del self._leases[table]
+            return None
+        before = self._states[table]
+        unit = self.unit
+        state = apply_outcome(
+            before,
+            outcome,
+            self.retries,
+            now=self.clock(),
+            run=unit.run,
+            unit=unit.unit,
+            probation=self.probation,
+            links=links,
+        )
+        if state is not before:
+            self.store.write_state(state)
+        self._release([table])
+        return state
+
+    def conclude(
+        self,
+        outcomes: Mapping[str, WorkOutcome],
+        *,
+        is_last_try: bool,
+        links: Mapping[str, str | None] | None = None,
+    ) -> list[str]:
+        """Write what became of tables. The leases of the others are left to be given back.
+
+        :param is_last_try: no other try of the unit follows. If one does, tables that it may help stay as they are.
+        :returns: the names of those tables.
+        """
+        unfinished = [name for name, outcome in outcomes.items() if outcome.retryable and not is_last_try]
+        for name, outcome in outcomes.items():
+            if name not in unfinished:
+                self.record(name, outcome, links)
+        return unfinished
+
+    def end(self) -> None:
+        """Give back the leases that are left, and keep that the task of the unit has ended well."""
+        left = self.release()
+        self.store.write(end_path(self.unit.run, self.unit.unit), {"at": format_time(self.clock()), "left": left[:100]})
+
+    def renew(self, lasts: dt.timedelta | None = None) -> None:
+        """Have the leases of the tables that are left last longer."""
+        kept = renew_leases(self.store, dict(self._leases), now=self.clock(), lasts=lasts or self.lease)
+        self._leases = {table: kept[table] for table in self._leases if table in kept}
+
+    def release(self) -> list[str]:
+        """Give back the leases of the tables that are left, whose states stay as they are. Returns their names."""
+        left = list(self._leases)
+        self._release(left)
+        return left
+
+    def count_states(self) -> dict[str, int]:
+        """How many tables of the unit are in each state now."""
+        states = self.store.states_of(self.unit.table_names)
+        return dict(Counter(state.state for state in states.values()))
+
+    def _release(self, tables: list[str]) -> None:
+        release_leases(self.store, [self._leases.pop(table) for table in tables])
+
+    def _is_done(self, state: TableState) -> bool:
+        """Whether an earlier try of this unit has done its work, or has found that it cannot be done.
+
+        A table that has failed is tried again when a person clears the task.
+        """
+        mine = (self.unit.run, self.unit.unit)
+        written = [entry for entry in state.history if (entry["run"], entry["unit"]) == mine]
+        return bool(written) and ("error" not in written[-1] or state.state in ("refused", "needs_person"))

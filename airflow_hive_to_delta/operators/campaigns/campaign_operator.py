@@ -1,0 +1,116 @@
+"""What the tasks of a campaign share: its name, its phase, and its documents under the staging root."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_hive_to_delta.campaigns.states import PHASES, Phase
+from airflow_hive_to_delta.campaigns.store import CampaignStore, check_name
+from airflow_hive_to_delta.operators.identity import aws_clients
+from airflow_hive_to_delta.operators.staging import check_root
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_SCHEMES = ("s3://", "s3a://", "file://")
+
+
+class CampaignOperator(BaseOperator):
+    """The base of tasks that read and write the documents of a campaign, and run no job.
+
+    :param campaign: the name of the campaign: that of its folder under the staging root. (templated)
+    :param phase: what the campaign does: ``convert``, ``sync``, ``cut_over`` or ``roll_back``.
+    :param staging: the staging root, on S3 or on a disk that all workers share. (templated)
+    :param staging_conn_id: the AWS connection of a staging root on S3; ``aws_conn_id`` when not given. (templated)
+    :param aws_conn_id: the AWS connection; None: the environment's identity. (templated)
+    :param region_name: the AWS region, when the connection names none. (templated)
+    """
+
+    template_fields: Sequence[str] = ("campaign", "staging", "staging_conn_id", "aws_conn_id", "region_name")
+    ui_color = "#ede7f6"
+
+    def __init__(
+        self,
+        *,
+        campaign: str,
+        staging: str,
+        phase: Phase = "convert",
+        staging_conn_id: str | None = None,
+        aws_conn_id: str | None = "aws_default",
+        region_name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_campaign(campaign, staging, phase)
+        self.campaign = campaign
+        self.staging = staging
+        self.phase: Phase = phase
+        self.staging_conn_id = staging_conn_id
+        self.aws_conn_id = aws_conn_id
+        self.region_name = region_name
+
+    def open_store(self) -> CampaignStore:
+        """The documents of the campaign."""
+        return open_store(
+            self.staging,
+            self.campaign,
+            staging_conn_id=self.staging_conn_id,
+            aws_conn_id=self.aws_conn_id,
+            region_name=self.region_name,
+        )
+
+    def run_key(self, context: Context) -> str:
+        """The name of this run's wave."""
+        return run_key(context, self.phase)
+
+
+def check_campaign(campaign: str, staging: str, phase: str) -> None:
+    """Refuse, when a DAG is parsed, what cannot be a campaign; templates are checked when they run."""
+    if "{{" not in campaign:
+        check_name(campaign)
+    check_root(staging)
+    if "{{" not in staging and not staging.startswith(_SCHEMES):
+        raise ValueError(f"staging is {staging!r}, expected an address on s3:// or file:// for a campaign")
+    if phase not in PHASES:
+        raise ValueError(f"phase is {phase!r}, expected one of {', '.join(PHASES)}")
+
+
+def open_store(
+    staging: str,
+    campaign: str,
+    *,
+    staging_conn_id: str | None = None,
+    aws_conn_id: str | None = None,
+    region_name: str | None = None,
+) -> CampaignStore:
+    """The documents of a campaign, read and written with the identity of an Airflow connection.
+
+    :param staging: the staging root; ``s3://conn_id@bucket/folder`` names the connection, too.
+    :raises AirflowFailException: the staging root or the name cannot be one.
+    """
+    scheme, _, rest = staging.partition("://")
+    named, at, _ = rest.partition("/")[0].rpartition("@")
+    if at:
+        staging = f"{scheme}://{rest.removeprefix(named + at)}"
+    try:
+        if not scheme.startswith("s3"):
+            return CampaignStore.open(staging, campaign)
+        from airflow_hive_to_delta.core.storage.aws import s3_client
+
+        conn_id = named or (aws_conn_id if staging_conn_id is None else staging_conn_id)
+        with aws_clients(conn_id, region_name):
+            # Its own client: the tasks' other clients may have another identity.
+            client = s3_client(rest.rpartition("@")[2].partition("/")[0], region_name)
+        return CampaignStore.open(staging, campaign, s3_client=client)
+    except ValueError as error:
+        raise AirflowFailException(str(error)) from error
+
+
+def run_key(context: Context, phase: Phase) -> str:
+    """A name for the wave of a DAG run, that no other run of the campaign has: phases may share a DAG."""
+    run: Any = context["dag_run"]
+    return f"{run.dag_id}.{run.run_id}.{phase}"

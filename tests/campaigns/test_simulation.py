@@ -1,0 +1,177 @@
+"""Campaigns from the first wave to the last table, and crashes between any two writes of their documents."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from airflow_hive_to_delta.campaigns.closing import close_wave
+from airflow_hive_to_delta.campaigns.decisions import Decision, add_decision
+from airflow_hive_to_delta.campaigns.leases import live_leases
+from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome
+from airflow_hive_to_delta.campaigns.plan import first_states, write_plan
+from airflow_hive_to_delta.campaigns.states import FINAL, Retries
+from airflow_hive_to_delta.campaigns.store import CampaignStore
+from airflow_hive_to_delta.campaigns.units import UnitWork, read_unit
+from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, plan_wave
+from airflow_hive_to_delta.core.errors import MissingError
+from benchmarks.campaigns import Simulation, describe
+from tests.support.campaigns import NOON, Clock, converted, failed, local_store, planned, row
+from tests.support.crashes import Killed, killed_at
+
+TABLES = [f"t{number}" for number in range(4)]
+
+
+def test_every_table_ends_once_and_none_is_forgotten_though_workers_are_killed() -> None:
+    simulation = Simulation(500, killed=0.3, wave=Wave(tables=200), size=UnitSize(tables=10))
+    last = simulation.run()
+    states = last.states
+    assert len(states) == 500
+    assert all(state.state in FINAL["convert"] for state in states.values())
+    assert {name for name, state in states.items() if state.state == "needs_person"} == simulation.lake.broken
+    assert set(simulation.lake.conversions.values()) == {1}
+    assert len(simulation.lake.conversions) == 500 - len(simulation.lake.broken)
+    assert simulation.kills > 10
+    assert last.summary["by_state"]["verified"]["tables"] == 495
+    assert last.summary["forecast"] is not None
+    assert live_leases(simulation.store(), simulation.time) == {}
+    assert "| tables converted twice | 0 |" in describe(simulation, 1)
+
+
+def run_unit(store: CampaignStore, uri: str, converted_tables: Counter[str]) -> None:
+    """One try of a unit, of which one table fails for good."""
+    work = UnitWork(store, read_unit(store, uri), clock=lambda: NOON)
+    outcomes = {}
+    for table in work.begin():
+        name = table.qualified_name
+        if name == "sales.t3":
+            result = failed(name, "denied", retryable=False)
+        else:
+            status = "already_delta" if converted_tables[name] else "converted"
+            converted_tables[name] += status == "converted"
+            result = converted(name, status=status)
+        outcomes[name] = WorkOutcome.of_result("convert", result)
+    work.conclude(outcomes, is_last_try=True)
+    work.end()
+
+
+def campaign(store: CampaignStore, done: Counter[str]) -> list[Callable[[], object]]:
+    """The tasks of a run, each of which can be called again."""
+
+    def plan() -> None:
+        rows = [row(name) for name in TABLES]
+        write_plan(store, rows)
+        first_states(store, rows, store.states(), run="plan", now=NOON)
+
+    def work() -> None:
+        wave = plan_wave(store, "one", size=UnitSize(tables=2), now=NOON)
+        for uri in wave.packed if wave else ():
+            run_unit(store, uri, done)
+
+    return [
+        plan,
+        lambda: plan_wave(store, "one", size=UnitSize(tables=2), now=NOON),
+        work,
+        lambda: close_wave(store, "one", now=NOON),
+    ]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_crash_between_any_two_writes_is_mended_by_the_next_try(tmp_path: Path, after: bool) -> None:
+    step, ended = 0, False
+    while not ended:
+        store = local_store(tmp_path / f"{after}{step}")
+        done: Counter[str] = Counter()
+        if step % 3 == 0:
+            add_decision(store, Decision("2026-11-18T12:00:00+00:00", "ada", "sales.t0", priority=2))
+        taken_before, ended = 0, True
+        for task in campaign(store, done):
+            if not ended:  # the process has crashed before
+                task()
+                continue
+            with killed_at(step - taken_before, after=after) as taken, suppress(Killed):
+                task()
+            taken_before += len(taken)
+            if taken_before > step:
+                ended = False
+                task()
+        assert {name: state.state for name, state in store.states().items()} == {
+            **{f"sales.{name}": "verified" for name in TABLES[:3]},
+            "sales.t3": "needs_person",
+        }, step
+        assert set(done.values()) == {1}
+        assert live_leases(store, NOON) == {}
+        assert close_wave(store, "one", now=NOON).failed == ["sales.t3"]
+        step += 1
+    assert step > 24, "every write was a place to crash"
+
+
+def test_a_unit_hands_back_what_it_has_not_begun_in_its_window(tmp_path: Path) -> None:
+    store, clock = local_store(tmp_path), Clock()
+    planned(store, [row("a"), row("b")])
+    wave = plan_wave(store, "one", wave=Wave(until="13:00"), now=NOON)
+    assert wave is not None
+    work = UnitWork(store, read_unit(store, wave.packed[0]), clock=clock)
+    assert [table.name for table in work.begin()] == ["a", "b"]
+    assert not work.is_past_window()
+    clock.move(hours=1)
+    assert work.is_past_window()
+    assert work.release() == ["sales.a", "sales.b"]
+    closed = close_wave(store, "one", now=clock())
+    assert (closed.left, closed.failed, store.states()["sales.a"].state) == (["sales.a", "sales.b"], [], "planned")
+    assert plan_wave(store, "two", now=clock()) is not None
+
+
+def test_who_has_lost_a_lease_writes_no_state(tmp_path: Path) -> None:
+    store, clock = local_store(tmp_path), Clock()
+    planned(store, [row("a"), row("b")])
+    wave = plan_wave(store, "one", now=NOON)
+    assert wave is not None
+    slow = UnitWork(store, read_unit(store, wave.packed[0]), clock=clock, lease=dt.timedelta(hours=1))
+    assert len(slow.begin()) == 2
+    clock.move(minutes=50)
+    slow.renew()
+    clock.move(minutes=50)
+    assert slow.record("sales.a", WorkOutcome.of_result("convert", converted("sales.a"))) is not None
+    clock.move(hours=2)
+    slow.renew()
+    assert slow.record("sales.b", WorkOutcome.of_result("convert", converted("sales.b"))) is None
+    assert slow.count_states() == {"verified": 1, "planned": 1}
+
+
+def test_a_later_try_works_on_what_is_unfinished(tmp_path: Path) -> None:
+    store = local_store(tmp_path)
+    planned(store, [row("done"), row("denied"), row("slow")])
+    wave = plan_wave(store, "one", now=NOON)
+    assert wave is not None
+    first = UnitWork(store, read_unit(store, wave.packed[0]), clock=lambda: NOON)
+    first.begin()
+    results = [converted("sales.done"), failed("sales.denied", retryable=False), failed("sales.slow")]
+    outcomes = {each["source_table"]: WorkOutcome.of_result("convert", each) for each in results}
+    assert first.conclude(outcomes, is_last_try=False) == ["sales.slow"]
+    assert first.release() == ["sales.slow"]
+    assert store.states()["sales.slow"].state == "planned"
+    second = UnitWork(store, read_unit(store, wave.packed[0]), clock=lambda: NOON)
+    assert [table.name for table in second.begin()] == ["slow"]
+    assert second.conclude({"sales.slow": outcomes["sales.slow"]}, is_last_try=True) == []
+    assert close_wave(store, "one", now=NOON).lost_units == ["0000"]
+    second.end()
+    closed = close_wave(store, "one", now=NOON)
+    assert closed.lost_units == []
+    assert (closed.failed, closed.needs_person) == (["sales.denied", "sales.slow"], {"": ["sales.denied"]})
+    assert [closed.exceeds(most) for most in (1, 2, 0.5, 0.7)] == [True, False, True, False]
+    assert store.read("waves/one.json")["failed"] == ["sales.denied", "sales.slow"]  # type: ignore[index]
+    with pytest.raises(MissingError, match="has planned no wave"):
+        close_wave(store, "never", now=NOON)
+    with pytest.raises(MissingError, match="no unit at"):
+        read_unit(store, wave.packed[0].replace("0000", "0009"))
+
+
+def test_the_number_of_tries_is_checked() -> None:
+    with pytest.raises(ValueError, match="attempts is 0"):
+        Retries(attempts=0)

@@ -1,0 +1,266 @@
+"""Campaigns in a real Airflow: waves over a lake on moto, on the Spark session of the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_hive_to_delta import GlueDiscovery
+from airflow_hive_to_delta.campaigns.decisions import Decision, add_decision
+from airflow_hive_to_delta.campaigns.leases import live_leases
+from airflow_hive_to_delta.campaigns.plan import read_plan
+from airflow_hive_to_delta.campaigns.rebuild import rebuild_states
+from airflow_hive_to_delta.campaigns.states import TableState
+from airflow_hive_to_delta.campaigns.store import CampaignStore
+from airflow_hive_to_delta.campaigns.times import now
+from tests.support.airflow_runs import Run, dag_source
+from tests.support.campaigns import NOTES, answering
+from tests.support.lake import Lake
+from tests.support.migrations import LOSES
+from tests.support.oracle import assert_same, delta_at
+
+NOTIFIER = """
+from airflow.sdk import BaseNotifier
+from tests.support.campaigns import NOTES
+
+class Note(BaseNotifier):
+    template_fields = ("text",)
+
+    def __init__(self, text):
+        super().__init__()
+        self.text = text
+
+    def notify(self, context):
+        NOTES.append(self.text)
+"""
+
+
+def campaign(
+    lake: Lake, more: str = "", *, phase: str = "convert", engine: str = "SharedSession()", imports: str = ""
+) -> str:
+    source = f"source=GlueSource({lake.database!r}), sizes='list', " if phase == "convert" else ""
+    return dag_source(
+        f"hive_to_delta_campaign('lake', 'hive_to_delta', {source}phase={phase!r}, staging='s3://{lake.bucket}/staging',"
+        f" packed=Lane(engine={engine}), aws_conn_id=None, "
+        f"retries=Retries(attempts=2, backoff=timedelta(0), in_unit=1, delay_in_unit=timedelta(0)), {more})",
+        imports=imports,
+    )
+
+
+def store_of(lake: Lake) -> CampaignStore:
+    return CampaignStore.open(f"s3://{lake.bucket}/staging", "lake")
+
+
+def table_states(lake: Lake) -> dict[str, TableState]:
+    return {name.rpartition(".")[2]: state for name, state in store_of(lake).states().items()}
+
+
+def names(lake: Lake) -> dict[str, str]:
+    return {name: state.state for name, state in table_states(lake).items()}
+
+
+def small_table(lake: Lake, name: str, files: int = 1) -> Any:
+    for number in range(files):
+        lake.put(f"{name}/00000{number}_0", {"n": [number, 7]})
+    lake.glue_table({"n": "bigint"}, name=name)
+    return lake.hive_table({"n": "bigint"}, name=name)
+
+
+def decide(lake: Lake, table: str, **decision: Any) -> None:
+    add_decision(store_of(lake), Decision("2026-11-18T12:00:00+00:00", "ada", f"{lake.database}.{table}", **decision))
+
+
+def test_waves_convert_verify_and_say_what_failed_until_nothing_is_left(lake, run_dag, spark) -> None:
+    NOTES.clear()
+    originals = {name: small_table(lake, name, 4 if name == "large" else 1) for name in ("a", "b", "large")}
+    lake.put("bad/000000_0", b"not parquet")
+    lake.glue_table({"n": "bigint"}, name="bad")
+    view = {"Name": "view", "TableType": "VIRTUAL_VIEW", "StorageDescriptor": {"Columns": []}}
+    lake.glue.create_table(DatabaseName=lake.database, TableInput=view)
+    wave_ended, needs_person = "{{ campaign.text }}", "{{ campaign.owner }}: {{ campaign.text }}"
+    notify = f"notify=Notify(wave_ended=[Note({wave_ended!r})], needs_person=[Note({needs_person!r})])"
+    dag = campaign(
+        lake,
+        f"units=UnitSize(files=3), owner_of=lambda table: 'team', {notify}, "
+        f"target=GlueTarget('{lake.database}_delta', create_schema=True)",
+        imports=NOTIFIER,
+    )
+
+    first: Run = run_dag(dag)
+
+    assert first.state == "failed"
+    assert "1 of 4 tables failed, of which 0 are tolerated" in first.log
+    assert names(lake) == {
+        "a": "verified",
+        "b": "verified",
+        "bad": "needs_person",
+        "large": "verified",
+        "view": "refused",
+    }
+    assert [state for task, state in first.states.items() if task.startswith(("packed", "alone"))] == ["success"] * 2
+    assert any(task.startswith("alone[0001: ") and task.endswith(".large]") for task in first.states)
+    for name, original in originals.items():
+        assert_same(spark, original, delta_at(spark, lake.location(name)))
+    state = table_states(lake)["a"]
+    assert (state.target_table, state.version, state.verified, state.rows) == (
+        f"{lake.database}_delta.a",
+        0,
+        {"counts": 0},
+        2,
+    )
+    assert (state.owner, state.job_url is not None, state.history[-1]["unit"]) == ("team", True, "0000")
+    assert [note.partition(":")[0] for note in NOTES] == ["Campaign lake", "team"]
+    assert f"1 tables of team need a person: {lake.database}.bad" in NOTES[1]
+    assert "1 refused" in NOTES[0]
+    store = store_of(lake)
+    assert live_leases(store, now()) == {}
+    assert b"is not a Parquet file" in (store.read_bytes("report.html") or b"")
+    assert b".view,refused,0,team,refused" in (store.read_bytes("plan.csv") or b"")
+    assert max(len(line) for line in first.all_xcoms().splitlines()) < 2_000
+
+    lake.put("bad/000000_0", {"n": [7]})
+    decide(lake, "bad", decision="retry")
+    second = run_dag(dag)
+    assert (second.state, names(lake)["bad"]) == ("success", "verified")
+    summary = store.read("summary.json") or {}
+    assert [wave["tables"] for wave in summary["waves"]] == [4, 1]
+    assert summary["by_state"]["verified"]["tables"] == 4
+
+    third = run_dag(dag)
+    assert third.state == "success"
+    skipped = {task.partition("[")[0] for task, state in third.states.items() if state == "skipped"}
+    assert skipped == {"plan_wave", "large_units", "packed", "alone", "close_wave"}
+
+    for entry in lake.s3.list_objects_v2(Bucket=lake.bucket, Prefix="staging/campaigns/lake/tables/")["Contents"]:
+        lake.s3.delete_object(Bucket=lake.bucket, Key=entry["Key"])
+    rebuild_states(store, read_plan(store, with_definitions=True), run="rebuild", now=now())
+    assert names(lake) == {"a": "verified", "b": "verified", "bad": "verified", "large": "verified", "view": "refused"}
+    assert rebuild_states(store, read_plan(store, with_definitions=True), run="again", now=now()) == {}
+
+
+def test_a_plan_is_approved_then_synced_cut_over_by_a_person_and_rolled_back(lake, run_dag, spark) -> None:
+    original = small_table(lake, "a")
+    with answering("Reject") as questions:
+        rejected = run_dag(campaign(lake, "approve=True"))
+    assert (rejected.state, names(lake)) == ("success", {"a": "planned"})
+    assert rejected.states["close_wave"] == rejected.states["plan_wave"] == "skipped"
+    assert f"| `{lake.database}.a` |" in questions[0]
+    with answering("Approve"):
+        assert run_dag(campaign(lake, "approve=True")).state == "success"
+    state = table_states(lake)["a"]
+    assert state.state == "verified"
+    assert [(entry["state"], entry.get("by")) for entry in state.history] == [
+        ("planned", None),
+        ("approved", "ada"),
+        ("verified", None),
+    ]
+
+    lake.put("a/000001_0", {"n": [9]})
+    assert run_dag(campaign(lake, "sync=SyncSettings(quiet_period=None)", phase="sync")).state == "success"
+    assert (names(lake)["a"], table_states(lake)["a"].version) == ("synced", 1)
+    spark.catalog.refreshTable(f"{lake.database}.a")
+    assert_same(spark, original, delta_at(spark, lake.location("a")))
+
+    with answering("Reject"):
+        assert run_dag(campaign(lake, "approve=True", phase="cut_over")).state == "success"
+    assert names(lake)["a"] == "synced"
+    with answering("Approve") as questions:
+        assert run_dag(campaign(lake, "approve=True", phase="cut_over")).state == "success"
+    assert "**Cut over 1 tables**" in questions[0]
+    assert names(lake)["a"] == "cut_over"
+    assert table_states(lake)["a"].probation_until is not None
+    assert GlueDiscovery(lake.database).discover(spark)[0].format == "delta"
+    assert rebuild_states(store_of(lake), read_plan(store_of(lake), with_definitions=True), run="r", now=now()) == {}
+
+    assert run_dag(campaign(lake, f"only='{lake.database}.a'", phase="roll_back")).state == "success"
+    assert names(lake)["a"] == "rolled_back"
+    assert GlueDiscovery(lake.database).discover(spark)[0].format == "parquet"
+
+
+def test_tables_of_a_catalog_of_spark_are_planned_converted_and_synced(lake, run_dag, spark) -> None:
+    lake.put("a/000000_0", {"n": [1]})
+    original = lake.hive_table({"n": "bigint"}, name="a")
+    source = f"source=CatalogSource('spark_catalog.{lake.database}.*'), "
+    dag = campaign(lake).replace(f"source=GlueSource({lake.database!r}), sizes='list', ", source)
+    assert run_dag(dag).state == "success"
+    lake.put("a/000001_0", {"n": [2]})
+    assert run_dag(campaign(lake, "sync=SyncSettings(quiet_period=None)", phase="sync")).state == "success"
+    assert names(lake) == {"a": "synced"}
+    spark.catalog.refreshTable(f"{lake.database}.a")
+    assert_same(spark, original, delta_at(spark, lake.location("a")))
+
+
+def test_a_unit_whose_job_is_lost_takes_what_it_has_left_of_each_table(lake, run_dag) -> None:
+    small_table(lake, "a")
+    small_table(lake, "b")
+    run = run_dag(campaign(lake, engine="Loses()", imports=LOSES.format(action="convert")))
+    assert (run.state, set(names(lake).values())) == ("success", {"verified"})
+    assert [tries for task, tries in run.tries.items() if task.startswith("packed")] == [1], "both had their results"
+
+
+#: An engine whose jobs end when the states of their tables are known.
+WATCHED = """
+import time
+from airflow_hive_to_delta.campaigns.store import CampaignStore
+from tests.support.campaigns import NOTES
+
+class Watched(SharedSession):
+    def do(self, request, results):
+        super().do(request, results)
+        store = CampaignStore.open({staging!r}, "lake")
+        for _ in range(500):
+            if all(state.state == "verified" for state in store.states().values()):
+                NOTES.append("known before the end of the job")
+                return
+            time.sleep(0.02)
+"""
+
+
+def test_states_are_known_while_the_job_runs(lake, run_dag, monkeypatch) -> None:
+    NOTES.clear()
+    monkeypatch.setattr("airflow_hive_to_delta.operators.campaigns.live_states._SECONDS", 0.01)
+    small_table(lake, "a")
+    small_table(lake, "b")
+    watched = WATCHED.format(staging=f"s3://{lake.bucket}/staging")
+    run = run_dag(campaign(lake, engine="Watched()", imports=watched))
+    assert (run.state, NOTES) == ("success", ["known before the end of the job"])
+    assert [len(state.history) for state in table_states(lake).values()] == [2, 2], "and written once"
+
+
+def test_where_no_job_can_be_run_the_run_is_red_and_the_tables_wait_for_the_next_wave(lake, run_dag) -> None:
+    small_table(lake, "a")
+    broken = (
+        "class Broken(SharedSession):\n    def submit(self, spec, environment):\n"
+        "        from airflow_hive_to_delta.engines import JobError\n"
+        "        raise JobError('No cluster', retryable=False)\n"
+    )
+    run = run_dag(campaign(lake, engine="Broken()", imports=broken))
+    state = table_states(lake)["a"]
+    assert (run.state, state.state, state.attempts) == ("failed", "planned", 0), "it is nothing that a table can help"
+    assert "1 of 1 units did not end well" in run.log
+    assert run_dag(campaign(lake)).state == "success"
+    assert names(lake) == {"a": "verified"}
+
+
+def test_what_does_not_go_together_is_refused_when_the_dag_is_parsed(airflow_home) -> None:
+    from airflow.sdk import DAG
+
+    from airflow_hive_to_delta import GlueSource, GlueTarget, SyncSettings, hive_to_delta_campaign
+
+    source = GlueSource("sales")
+    for wrong, message in (
+        ({}, "source is None"),
+        ({"source": source, "phase": "sync"}, "source or target is given with phase='sync'"),
+        ({"target": GlueTarget("x"), "phase": "cut_over"}, "source or target"),
+        ({"source": source, "sync": SyncSettings()}, "sync is given"),
+        ({"source": source, "verify": "some"}, "verify is 'some'"),
+        ({"source": source, "tolerance": 1.5}, "tolerance is 1.5"),
+        ({"source": source, "phase": "copy"}, "phase is 'copy'"),
+        ({"source": source, "staging": "gs://bucket/x"}, "expected an address on s3:// or file://"),
+        ({"source": source, "name": "a b"}, "name of the campaign is 'a b'"),
+        ({"source": source, "sizes": "guess"}, "sizes is 'guess'"),
+    ):
+        arguments: dict[str, Any] = {"name": "lake", "staging": "s3://bucket/staging", **wrong}
+        with DAG("d", schedule=None), pytest.raises((ValueError, TypeError), match=message):
+            hive_to_delta_campaign(**arguments)
