@@ -103,15 +103,25 @@ def count_states(states: Iterable[TableState]) -> dict[str, dict[str, int]]:
 
 
 def write_summary(
-    store: CampaignStore, states: Mapping[str, TableState], *, phase: Phase, verify: bool = True, now: dt.datetime
+    store: CampaignStore,
+    states: Mapping[str, TableState],
+    *,
+    phase: Phase,
+    verify: bool = True,
+    now: dt.datetime,
+    dag_id: str | None = None,
 ) -> dict[str, Any]:
-    """Write the summary of the campaign, by the states of its tables and by its waves."""
+    """Write the summary of the campaign, by the states of its tables and by its waves.
+
+    :param dag_id: the DAG that the campaign belongs to, whose readers may see it; None: that of its newest wave.
+    """
     waves = sorted(
         (document for _, document in store.read_all(f"waves/{name}" for name in store.names("waves"))),
         key=lambda wave: wave["started"],
     )
     summary = {
         "campaign": store.campaign,
+        "dag_id": dag_id or next((wave["dag_id"] for wave in reversed(waves) if wave.get("dag_id")), None),
         "phase": phase,
         "updated": format_time(now),
         "tables": len(states),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -122,7 +121,7 @@ def create_app(site: CampaignSite) -> FastAPI:
         if not campaign.may_edit:
             raise HTTPException(status.HTTP_403_FORBIDDEN, f"You may not edit the DAG {campaign.dag_id}")
         made = decision.model_dump(exclude={"tables"}, exclude_none=True)
-        campaign.decide(decision.tables, made, by=user.get_name(), now=datetime.now(UTC))
+        campaign.decide(decision.tables, made, by=user.get_name())
         return {"decided": len(decision.tables)}
 
     @app.get("/static/look/{name}.css")

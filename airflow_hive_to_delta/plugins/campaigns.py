@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fastapi import HTTPException, Request, status
 
+from airflow_hive_to_delta.campaigns.states import FORMAT
+from airflow_hive_to_delta.campaigns.times import format_time, now
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.plugins.access import may_access
 from airflow_hive_to_delta.plugins.burn_down import burn_down
@@ -166,7 +167,7 @@ class Campaign:
         decisions = _redacted(snapshot.decisions.get(name, []))
         return {"row": snapshot.rows[name].to_dict(), "state": _redacted(state or {}), "decisions": decisions}
 
-    def decide(self, tables: Sequence[str], decision: Document, *, by: str, now: datetime) -> None:
+    def decide(self, tables: Sequence[str], decision: Document, *, by: str) -> None:
         """Record a decision about tables, which the next wave acts upon.
 
         :param by: the name of the user.
@@ -175,9 +176,8 @@ class Campaign:
         self._snapshot_with(tables)
         try:
             for table in dict.fromkeys(tables):
-                at = now.isoformat(timespec="seconds")
-                document = {"format": 1, "at": at, "by": by, "table": table, **_redacted(decision)}
-                self.index.folder.write_decision(document, now)
+                about = {"format": FORMAT, "at": format_time(now()), "by": by, "table": table}
+                self.index.folder.write_decision({**about, **_redacted(decision)})
         except Exception as error:
             raise _storage_failed(error) from error
         finally:

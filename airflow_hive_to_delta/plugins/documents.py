@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_hive_to_delta.campaigns.store import hash_folder, sequence_name
 from airflow_hive_to_delta.job.file_names import safe_name
 
 if TYPE_CHECKING:
@@ -70,9 +71,7 @@ class CampaignFolder:
 
     def read_state(self, table: str) -> Document | None:
         """The state of a table, by its qualified name; None when it has none yet."""
-        from hashlib import sha256
-
-        return self.read("tables", sha256(table.encode()).hexdigest()[:2], f"{safe_name(table)}.json")
+        return self.read("tables", hash_folder(table), f"{safe_name(table)}.json")
 
     def list_files(self, *names: str) -> dict[str, FileVersion]:
         """All JSON documents below a folder of the campaign, by their paths; none when there is no such folder."""
@@ -115,10 +114,9 @@ class CampaignFolder:
         ).to_pylist()
         return rows
 
-    def write_decision(self, decision: Document, now: datetime) -> None:
-        """Add a decision of a person. The names of decisions sort by the time at which they were made."""
-        name = f"{round(now.timestamp() * 1000):015d}-{uuid.uuid4().hex[:8]}.json"
-        path = self._path / "decisions" / name
+    def write_decision(self, decision: Document) -> None:
+        """Add a decision of a person, after those that were made before."""
+        path = self._path / "decisions" / sequence_name()
         content = json.dumps(decision, ensure_ascii=False).encode("utf-8", "backslashreplace")
         if path.protocol in ("file", "local"):
             folder = Path(path.path).parent

@@ -104,7 +104,8 @@ class CampaignPlanOperator(DiscoverOperator):
             states = store.states()
             decided = with_decisions(rows, read_decisions(store))
             store.write_bytes("plan.csv", export_csv(sort_rows(decided), states).encode())
-            write_summary(store, states, phase="convert", now=now())
+            run_of_dag: Any = context["dag_run"]
+            write_summary(store, states, phase="convert", now=now(), dag_id=run_of_dag.dag_id)
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
         counts = count_states(states.values())
