@@ -43,6 +43,7 @@ from tests.support.standalone_cluster import StandaloneCluster, standalone_clust
 HOME = PROJECT / ".airflow"
 LOG = HOME / "demo.log"
 DAG = "several_databases"
+CAMPAIGN = "campaign"
 POOL = "hive_to_delta"
 #: Seconds for one command of Airflow. A task that fails waits before its next try, so a broken demo takes long.
 PATIENCE = 600
@@ -78,7 +79,9 @@ def main(arguments: list[str]) -> int:
         fill(s3, glue)
         try:
             with spark_cluster(endpoint) if chosen.engine == "cluster" else nullcontext():
-                return show_pages() if chosen.ui else run_once(endpoint, s3, glue)
+                # The campaign's DAG runs its jobs on this machine.
+                shown = CAMPAIGN if chosen.engine == "local" else DAG
+                return show_pages(shown) if chosen.ui else run_once(endpoint, s3, glue)
         except DemoError as error:
             print(f"\n{error}\nThe log is {LOG}. Its last lines:\n", file=sys.stderr)
             print("\n".join(LOG.read_text(errors="replace").splitlines()[-25:]), file=sys.stderr)
@@ -185,9 +188,9 @@ def format_counts(statuses: dict[str, int]) -> str:
     return ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
 
 
-def show_pages() -> int:
+def show_pages(dag: str) -> int:
     prepare_airflow()
-    campaigns = campaign_roots()
+    campaigns = campaign_roots(dag)
     airflow("dags", "reserialize")
     say("Starting Airflow")
     port = free_port()
@@ -208,9 +211,10 @@ def show_pages() -> int:
     with standalone() as process:
         wait_for(f"{address}/api/v2/monitor/health", process)
         # Not before: the tasks need the server.
-        airflow("dags", "trigger", DAG)
-        print(f"\n{address}/plugin/hive-to-delta  a campaign of {SIMULATED_TABLES:,} tables, simulated")
-        print(f"{address}/dags/{DAG}  a migration, running")
+        airflow("dags", "trigger", dag)
+        print(f"\n{address}/plugin/hive-to-delta  campaigns; one of {SIMULATED_TABLES:,} tables is simulated")
+        waits = ", which waits for you to approve its plan" if dag == CAMPAIGN else ""
+        print(f"{address}/dags/{dag}  the DAG that runs{waits}")
         print(f"user admin, password {password}\n\nCtrl-C ends all of it.")
         sys.stdout.flush()
         process.wait()
@@ -218,10 +222,10 @@ def show_pages() -> int:
     return 0
 
 
-def campaign_roots() -> list[str]:
+def campaign_roots(dag: str) -> list[str]:
     """The staging roots whose campaigns the page shows: that of the DAGs, and one with a large simulated campaign."""
     shutil.rmtree(folder := HOME / "simulated", ignore_errors=True)
-    SimulatedCampaign(folder, name="simulated", dag_id=DAG, tables=SIMULATED_TABLES).write()
+    SimulatedCampaign(folder, name="simulated", dag_id=dag, tables=SIMULATED_TABLES).write()
     return ["s3://lake/staging", folder.as_uri()]
 
 
