@@ -100,6 +100,18 @@ def _with_parent(path: ObjectStoragePath) -> ObjectStoragePath:
     return path
 
 
+def read_text(path: ObjectStoragePath) -> str:
+    """Read a document that others write: jobs, and other tasks.
+
+    The storage is asked for the object itself. Opened as a file, it would be looked for in a listing that another
+    thread may have cached before the document was there.
+
+    :raises FileNotFoundError: there is none.
+    """
+    content: bytes = path.fs.cat_file(path.path)
+    return content.decode()
+
+
 def files_below(folder: ObjectStoragePath) -> list[str]:
     """The paths of all files in a folder and its subfolders, from there; none where there is no such folder."""
     folder.fs.invalidate_cache()  # jobs write there

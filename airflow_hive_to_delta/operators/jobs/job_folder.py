@@ -12,7 +12,7 @@ from airflow.sdk import ObjectStoragePath
 
 from airflow_hive_to_delta.job.documents import DONE, ENDED, REQUEST
 from airflow_hive_to_delta.job.request import JobRequest
-from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
+from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri, read_text
 
 
 class JobFolder:
@@ -44,12 +44,15 @@ class JobFolder:
         (self._path / REQUEST).write_text(json.dumps(request.to_dict()))
 
     def read_request(self) -> JobRequest:
-        return JobRequest.from_dict(json.loads((self._path / REQUEST).read_text()))
+        return JobRequest.from_dict(json.loads(read_text(self._path / REQUEST)))
 
     def has_request(self) -> bool:
         """Whether the job was begun."""
-        self._path.fs.invalidate_cache()  # another process of this task may have written it
-        return bool((self._path / REQUEST).exists())
+        try:
+            read_text(self._path / REQUEST)
+        except FileNotFoundError:
+            return False
+        return True
 
     def write_end(self, error: str, *, retryable: bool) -> None:
         """Keep why the job ended without a result."""
@@ -61,16 +64,15 @@ class JobFolder:
         if result is not None:
             return result
         try:
-            ended: dict[str, Any] = json.loads((self._path / ENDED).read_text())
+            ended: dict[str, Any] = json.loads(read_text(self._path / ENDED))
         except FileNotFoundError:
             return None
         return ended
 
     def read_result(self) -> dict[str, Any] | None:
         """The whole result of the job; None: it has left none."""
-        self._path.fs.invalidate_cache()  # the job writes there
         try:
-            result: dict[str, Any] = json.loads((self._path / DONE).read_text())
+            result: dict[str, Any] = json.loads(read_text(self._path / DONE))
         except FileNotFoundError:
             return None
         return result

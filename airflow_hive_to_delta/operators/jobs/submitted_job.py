@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.models import Document
-from airflow_hive_to_delta.operators.staging import RunFolder
+from airflow_hive_to_delta.operators.staging import RunFolder, read_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -46,10 +46,8 @@ class SubmittedJobStore:
         if self._state is not None:
             found = self._state.get(_KEY)
         else:
-            path = self._path()
-            path.fs.invalidate_cache()  # an earlier try has written it, maybe elsewhere
             try:
-                found = json.loads(path.read_text())
+                found = json.loads(read_text(self._path()))
             except FileNotFoundError:
                 return None
         return SubmittedJob.from_dict(found) if found else None

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from airflow.sdk import ObjectStoragePath
+
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.job.file_names import safe_name
 from airflow_hive_to_delta.job.table_results import EarlierTries, earlier_tries
-from airflow_hive_to_delta.operators.staging import RunFolder, files_below
+from airflow_hive_to_delta.operators.staging import RunFolder, files_below, read_text
 
 #: The result of one table, as a dict.
 Result = dict[str, Any]
@@ -46,7 +48,7 @@ class ResultStore:
         return earlier_tries(
             (table.qualified_name for table in tables),
             files_below(folder),
-            lambda path: folder.joinpath(*path.split("/")).read_text(),
+            lambda path: read_text(folder.joinpath(*path.split("/"))),
             before,
         )
 
@@ -59,8 +61,8 @@ class ResultStore:
             return KeptResult(table, result)
         path = self._folder.file("results", self._folder.task_name, f"{safe_name(table.qualified_name)}.json")
         from_other_files = False
-        if _is_of_earlier_try(result) and path.exists():
-            earlier: Result = json.loads(path.read_text())
+        earlier = _read_result(path) if _is_of_earlier_try(result) else None
+        if earlier is not None:
             if made_from != (before := {name: earlier.get(name) for name in made_from}):
                 from_other_files = True
                 made_from = before
@@ -75,6 +77,14 @@ class ResultStore:
 
 #: The fields of a result that a later try, which verifies what an earlier one has converted, fills in anew.
 _VERIFIED_SINCE = ("verified", "verification", "success", "error", "error_kind", "retryable")
+
+
+def _read_result(path: ObjectStoragePath) -> Result | None:
+    try:
+        result: Result = json.loads(read_text(path))
+    except FileNotFoundError:
+        return None
+    return result
 
 
 def _is_same_work(earlier: Result, result: Result) -> bool:
