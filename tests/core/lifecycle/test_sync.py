@@ -21,6 +21,7 @@ from tests.support.hive_folder import Folder, Given, original
 from tests.support.lake import Lake
 from tests.support.oracle import assert_same, delta_at
 from tests.support.small_tables import count_jobs
+from tests.support.spark_versions import needs_spark_4
 from tests.support.tables import write_parquet
 
 pytestmark = pytest.mark.slow
@@ -287,6 +288,7 @@ def test_a_partition_that_hive_writes_anew_where_delta_has_compacted_it_is_a_con
     assert sorted(row.id for row in delta_at(lake.spark, lake.location()).collect()) == [10, 11, 12, 13]
 
 
+@needs_spark_4("Delta 3.3 writes files of partitions into their folders")
 def test_deltas_own_files_may_lie_in_folders_of_no_partition(folder: Folder) -> None:
     """With delta.randomizeFilePrefixes their folders have random names. The files are listed from the root."""
     folder.convert(properties={"delta.randomizeFilePrefixes": "true"})

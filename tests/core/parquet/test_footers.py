@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from botocore.awsrequest import AWSResponse
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from airflow_hive_to_delta.core.storage import aws
 from tests.support.aws import REGION
@@ -353,7 +354,8 @@ def test_rules_31_to_38_the_same_rows_from_every_writer(spark, tmp_path):
     for number, rows in enumerate(SLICES):
         table = pa.Table.from_pylist([dict(zip(SLICE.names, row, strict=True)) for row in rows], SLICE)
         with settings(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
-            spark.createDataFrame(table).coalesce(1).write.mode("append").parquet(str(root / "spark"))
+            frame = spark.createDataFrame(table.to_pylist(), from_arrow_schema(table.schema))
+            frame.coalesce(1).write.mode("append").parquet(str(root / "spark"))
         # Files of the writer in Rust, without the table they are in.
         deltalake.write_deltalake(str(tmp_path / "rust"), table, mode="append")
         write_parquet(root / f"pyarrow{number}", table)
