@@ -167,7 +167,7 @@ def _write_parquet(batches: Iterable[pa.RecordBatch], file: BinaryIO) -> tuple[i
 
 
 def _count_adds(batch: pa.RecordBatch) -> int:
-    count: int = batch.num_rows - batch.column("add").field("path").null_count
+    count: int = batch.num_rows - batch.column("add").null_count
     return count
 
 

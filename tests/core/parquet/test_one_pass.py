@@ -137,7 +137,7 @@ def test_a_column_that_only_one_other_file_has_is_found(spark, root, read_once) 
     result = convert_folder(spark, root)
     assert result.success, result.error
     assert read_once == ["dropped"]
-    original = spark.read.schema("id long, name string, x double, More string, p int").parquet(str(root))
+    original = spark.read.schema("id long, name string, More string, x double, p int").parquet(str(root))
     assert_same(spark, original, delta_at(spark, root))
     assert '"More"' in json.dumps({path: add["stats"] for path, add in read_adds(root).items()}).replace('\\"', '"')
 
