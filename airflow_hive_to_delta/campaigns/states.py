@@ -75,8 +75,21 @@ def final_states(phase: Phase, *, verify: bool) -> frozenset[StateName]:
     return FINAL[phase] | ({"converted"} if phase == "convert" and not verify else frozenset())
 
 
+class CampaignDocument(Document):
+    """A document of a campaign, with the number of its format."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"format": FORMAT, **super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        """Read a document. What a later version of this package has added to it is passed over."""
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]  # its classes are dataclasses
+        return cls(**{name: value for name, value in document.items() if name in known})
+
+
 @dataclass
-class TableState(Document):
+class TableState(CampaignDocument):
     """The state of one table, as its document has it."""
 
     #: Qualified name.
@@ -116,15 +129,6 @@ class TableState(Document):
     def __post_init__(self) -> None:
         if self.state not in STATES:
             raise ValueError(f"state of {self.table} is {self.state!r}, expected one of {', '.join(STATES)}")
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"format": FORMAT, **super().to_dict()}
-
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Read a document. What a later version of this package has added to it is passed over."""
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
 
     def is_due(self, now: dt.datetime) -> bool:
         """Whether the time of the next attempt has come."""

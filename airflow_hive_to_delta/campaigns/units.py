@@ -5,22 +5,22 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 from airflow_hive_to_delta.campaigns.leases import Lease, release_leases, renew_leases, take_leases
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome, apply_outcome
-from airflow_hive_to_delta.campaigns.states import FORMAT, Phase, Retries, TableState
+from airflow_hive_to_delta.campaigns.states import CampaignDocument, Phase, Retries, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.campaigns.times import now as current_time
 from airflow_hive_to_delta.core.errors import MissingError
-from airflow_hive_to_delta.core.models import Document, TableInfo
+from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.job.file_names import safe_name
 
 
 @dataclass(frozen=True)
-class Unit(Document):
+class Unit(CampaignDocument):
     """The document of a unit, of which a task gets the URI alone."""
 
     campaign: str
@@ -34,14 +34,6 @@ class Unit(Document):
     files: int
     bytes: int
     lane: str = "packed"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"format": FORMAT, **super().to_dict()}
-
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Self:
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
 
     @property
     def path(self) -> str:

@@ -111,9 +111,8 @@ def _parse_adds(lines: list[bytes], entry: Location) -> pa.RecordBatch:
     fields = list(_SCHEMA.field("add").type)
     arrays = [columns[f.name] if f.name in columns else pa.nulls(count, f.type) for f in fields]
     add = pa.StructArray.from_arrays(arrays, fields=fields)
-    rows_of = {"add": add}
     return pa.RecordBatch.from_arrays(
-        [rows_of[f.name] if f.name in rows_of else pa.nulls(count, f.type) for f in _SCHEMA], schema=_SCHEMA
+        [add if f.name == "add" else pa.nulls(count, f.type) for f in _SCHEMA], schema=_SCHEMA
     )
 
 
