@@ -127,8 +127,11 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "spark.sql.adaptive.enabled": "false",
             # What Parquet's own reader skips is the same before and after; what Delta skips is ours to prove.
             "spark.sql.parquet.filterPushdown": "false",
-            # The default of Spark 4.
+            # The defaults of Spark 4. Spark 3.5 refuses to write the old dates and times of the tests without them.
             "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+            "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+            "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+            "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
             "spark.sql.files.openCostInBytes": "65536",
             "spark.databricks.delta.snapshotPartitions": "1",
             # Each test has tables and buckets of its own: what is kept of those of others fills the memory, and every
