@@ -41,7 +41,7 @@ from airflow_hive_to_delta.core.schema.merge import TableSchema
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.persistence import persisted
 from airflow_hive_to_delta.core.spark.session import has_driver
-from airflow_hive_to_delta.core.spark.versions import df_from_arrow
+from airflow_hive_to_delta.core.spark.versions import packed_df
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ STATS_BATCH_SIZE = "spark.databricks.delta.import.batchSize.statsCollection"
 SCHEMA_BATCH_SIZE = "spark.databricks.delta.import.batchSize.schemaInference"
 _FILES_PER_TASK = 2_500
 _FILES_PER_SCAN = 10_000
+#: The most files that are one row in Spark on their way to the executors.
+_FILES_PER_BLOCK = 500
 #: The most files whose footers the driver reads.
 FEW_FILES = 500
 #: Up to so many files the driver gets all add actions at once.
@@ -257,9 +259,11 @@ def _describe_in_one_pass(
         yield None
         return
     reader = FooterReader(str(root), partition_types, options, access.web_hdfs)
-    others_frame = df_from_arrow(spark, others, FILES_SCHEMA).repartition(tasks)
-    written = others_frame.mapInArrow(OnePassWriter(reader, leaves), ONE_PASS_SCHEMA)
     at_once = listed.table.num_rows <= FILES_AT_ONCE
+    packed = packed_df(spark, others, min(-(-listed.table.num_rows // tasks), _FILES_PER_BLOCK))
+    if not at_once:  # a few are spread over the executors as they are
+        packed = packed.repartition(tasks)
+    written = packed.mapInArrow(OnePassWriter(reader, leaves), ONE_PASS_SCHEMA)
     with nullcontext(written) if at_once else persisted(written) as frame:
         rows: list[dict[str, Any]] = []
         with spark_call(f"Describing the files of {root}"):

@@ -21,6 +21,7 @@ from airflow_hive_to_delta.core.parquet.statistics import StatisticsWriter, Tabl
 from airflow_hive_to_delta.core.parquet.totals import merge_evidence, total_rows_by_layout
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.evidence import Evidence
+from airflow_hive_to_delta.core.spark.packed_rows import unpack_rows
 
 #: Add actions, and the totals of their files: a JSON list of rows of TOTALS_SCHEMA.
 ONE_PASS_SCHEMA = f"{BLOCKS_SCHEMA}, totals string"
@@ -40,7 +41,10 @@ class WrittenAdds:
 
 @dataclass
 class OnePassWriter:
-    """The function for ``mapInArrow`` that turns files (FILES_SCHEMA) into add actions and totals (ONE_PASS_SCHEMA)."""
+    """The function for ``mapInArrow`` that turns packed files into add actions and totals (ONE_PASS_SCHEMA).
+
+    Its input has files in FILES_ARROW_SCHEMA, packed by :func:`~.packed_rows.pack_rows`.
+    """
 
     reader: FooterReader
     #: The columns that get statistics.
@@ -49,7 +53,7 @@ class OnePassWriter:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = StatisticsWriter(self.leaves)
         evidence: Evidence | None = None
-        for files in self.reader.read(batches):
+        for files in self.reader.read(unpack_rows(batches)):
             totals = total_rows_by_layout(files)
             evidence = merge_evidence(totals, evidence)
             layouts = {total["layout"]: total.pop("file_schema") for total in totals}

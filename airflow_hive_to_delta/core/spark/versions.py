@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from airflow_hive_to_delta.core.spark.packed_rows import pack_rows, unpack_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +24,8 @@ class LocalJars:
     s3a_credentials: tuple[str, ...]
 
 
+_PACKED_SCHEMA = "block binary"
+_ROWS_OF_A_BLOCK = 10_000
 _S3A_KEYS = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
@@ -67,8 +70,20 @@ def df_from_arrow(spark: SparkSession, table: pa.Table, schema: str) -> DataFram
     if _is_spark_4():
         return spark.createDataFrame(table.combine_chunks(), schema)  # PySpark is slow with many chunks
     # PySpark 3.5 accepts no Arrow table: Python workers unpack it.
-    blocks = [(bytearray(_packed(batch)),) for batch in table.combine_chunks().to_batches(_ROWS_OF_A_BLOCK)]
-    return spark.createDataFrame(blocks, "block binary").mapInArrow(_unpack, schema)
+    return packed_df(spark, table, _ROWS_OF_A_BLOCK).mapInArrow(unpack_rows, schema)
+
+
+def packed_df(spark: SparkSession, table: pa.Table, most: int) -> DataFrame:
+    """A DataFrame of one binary column, with many rows of an Arrow table in each row: see :mod:`packed_rows`.
+
+    :param most: rows of the table in one of the DataFrame.
+    """
+    import pyarrow as pa
+
+    blocks = pack_rows(table, most)
+    if blocks and _is_spark_4():
+        return spark.createDataFrame(pa.table({"block": pa.array(blocks, pa.binary())}), _PACKED_SCHEMA)
+    return spark.createDataFrame([(bytearray(block),) for block in blocks], _PACKED_SCHEMA)
 
 
 def file_metadata(data: DataFrame) -> Column:
@@ -84,30 +99,6 @@ def file_metadata(data: DataFrame) -> Column:
     if "_metadata" not in (name.lower() for name in data.columns):
         return F.col("_metadata")
     return Column(data._jdf.metadataColumn("_metadata"))  # PySpark 3.5 lacks what its JVM has
-
-
-_ROWS_OF_A_BLOCK = 10_000
-
-
-def _packed(batch: pa.RecordBatch) -> bytes:
-    """A batch in Arrow's stream format."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
-
-
-def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function for ``mapInArrow`` that reads what :func:`_packed` wrote."""
-    import pyarrow as pa
-
-    for batch in batches:
-        for block in batch.column(0):
-            with pa.ipc.open_stream(block.as_py()) as reader:
-                yield from reader
 
 
 def _is_spark_4() -> bool:
