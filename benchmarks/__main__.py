@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -36,11 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(json.dumps(line), flush=True)
             if chosen.json:
                 report.keep_lines(chosen.json, lines)
+            if chosen.report:
+                write_report(report.read_lines(chosen.json), chosen.report)
             print(report.format_case(lines), file=sys.stderr, flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if chosen.report:
-        write_report(report.read_lines(chosen.json), chosen.report)
 
 
 def run_case(case: Case, contenders: Sequence[str], folder: Path, chosen: argparse.Namespace) -> list[dict[str, Any]]:
@@ -106,4 +107,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Terminated"))  # so that servers and data are removed
     main()

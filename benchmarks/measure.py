@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -108,17 +108,15 @@ def measure(
 def _run(entry: Entry, mode: Mode, warm: Worker, settings: Settings, result: Measured) -> None:
     warm.call("prepare", entry.job)
     try:
-        if mode == "warm":
-            with MemorySampler(warm.pid) as memory:
-                answer = warm.call("run", entry.job)
-            result.add(answer["seconds"], None, memory.peak, answer["result"])
-        else:
-            with Worker(entry.contender, settings) as worker, MemorySampler(worker.pid) as memory:
+        with nullcontext(warm) if mode == "warm" else Worker(entry.contender, settings) as worker:
+            with MemorySampler(worker.pid) as memory:
                 startup = worker.wait_until_open()
                 answer = worker.call("run", entry.job)
-            result.add(startup + answer["seconds"], startup, memory.peak, answer["result"])
-        if len(result.runs) == 1:
-            result.facts |= warm.call("check", entry.job)["result"]
+            cold = mode == "cold"
+            seconds = answer["seconds"] + (startup if cold else 0)
+            result.add(seconds, startup if cold else None, memory.peak, answer["result"])
+            if len(result.runs) == 1:  # by the process that made the table: its catalog may be its own
+                result.facts |= worker.call("check", entry.job)["result"]
     finally:
         warm.call("finish", entry.job)
 
