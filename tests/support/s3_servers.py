@@ -8,19 +8,20 @@ import logging
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import boto3
 import pytest
-from botocore.awsrequest import AWSResponse
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
+from botocore.httpsession import URLLib3Session
 from moto.s3.responses import S3Response
 
 from airflow_hive_to_delta.core.storage import aws
@@ -99,6 +100,32 @@ def without_header(name: str, endpoint: str) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class SentRequest(NamedTuple):
+    """A request that botocore's connections in this process send."""
+
+    method: str
+    path: str
+    #: By names in lower case.
+    headers: dict[str, str]
+
+
+@contextmanager
+def sent_requests() -> Iterator[list[SentRequest]]:
+    """What this process sends to AWS in the block, by clients of boto3 or through their connections."""
+    send = URLLib3Session.send
+    sent: list[SentRequest] = []
+
+    def note_and_send(session: URLLib3Session, request: AWSPreparedRequest) -> Any:
+        given: Iterable[tuple[str, Any]] = request.headers.items()  # bytes among them
+        headers = {name.lower(): value.decode() if isinstance(value, bytes) else value for name, value in given}
+        sent.append(SentRequest(request.method, urlsplit(request.url).path, headers))
+        return send(session, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(URLLib3Session, "send", note_and_send)
+        yield sent
 
 
 class ServedRequest(NamedTuple):

@@ -10,6 +10,8 @@ import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from time import sleep
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ from airflow_hive_to_delta.core.errors import (
     TransientError,
     UnreachableStorageError,
 )
+from airflow_hive_to_delta.core.storage.s3_tails import tail_reader
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location
 
 if TYPE_CHECKING:
@@ -154,6 +157,10 @@ def _read_s3(location: Location, length: int, version: str | None, options: Conv
     arguments = {"IfMatch": version} if version else {}
     try:
         client = aws.s3_client(location.authority, options.region, options.expected_bucket_owner)
+        tails = tail_reader(client) if version is None else None
+        if tails and (found := tails.read(location.authority, location.key, length, options.expected_bucket_owner)):
+            data, headers = found
+            return _tail_of(data, headers, parsedate_to_datetime(headers["Last-Modified"]))
         with aws_call(doing):
             try:
                 answer = client.get_object(
@@ -172,6 +179,8 @@ def _read_s3(location: Location, length: int, version: str | None, options: Conv
                 raise
             # botocore does not try again once the answer has begun.
             data = answer["Body"].read()
+            if tails:
+                tails.learn(location.authority, location.key)
     except MissingError as error:
         raise StaleFileListError(f"{error}. List the files again") from error
     except AccessDeniedError as error:
@@ -180,9 +189,16 @@ def _read_s3(location: Location, length: int, version: str | None, options: Conv
         raise
     except (HTTPError, OSError) as error:
         raise TransientError(f"{doing}: {error}") from error
-    total = answer.get("ContentRange", "").rpartition("/")[2]
-    modification_time = int(answer["LastModified"].timestamp() * 1000)
-    return Tail(data, int(total or len(data)), modification_time, answer.get("ETag", ""))
+    return _tail_of(data, answer["ResponseMetadata"]["HTTPHeaders"], answer["LastModified"])
+
+
+def _tail_of(data: bytes, headers: Mapping[str, str], modified: datetime) -> Tail:
+    """What a GET of an object gave.
+
+    :param headers: of the answer. Those of botocore have lower-case names, or ignore case.
+    """
+    total = headers.get("content-range", "").rpartition("/")[2]
+    return Tail(data, int(total or len(data)), int(modified.timestamp() * 1000), headers.get("etag", ""))
 
 
 def _read_web_hdfs(location: Location, length: int, service: WebHdfs) -> Tail:
