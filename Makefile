@@ -32,9 +32,9 @@ demo: $(JARS) ## Migrate two Hive databases on a simulated AWS, in a real Airflo
 demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
 	@JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python scripts/demo.py --ui --engine $(ENGINE)
 
-# Spark plans a query on one core: two sessions side by side keep two cores busy. A module stays on one of them, which
-# starts its servers once, and tests/support/order.py says which modules come first.
-DISTRIBUTED := -n 2 --dist loadfile --no-loadscope-reorder
+# Spark plans a query on one core: two sessions side by side keep two cores busy, and a third worker takes what needs no
+# session. A module stays on one of them, which starts its servers once. tests/support/order.py says which go where.
+DISTRIBUTED := -n 3 --dist loadfile --no-loadscope-reorder
 test: lint types $(JARS) $(S3_SERVER) $(HADOOP) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest $(DISTRIBUTED)
 

@@ -17,12 +17,13 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
+from xdist.remote import Producer
 
 from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
 from airflow_hive_to_delta.core.spark.session import local_session
-from tests.support.aws import REGION
+from tests.support.aws import REGION, read_service_models_once
 from tests.support.databases import new_database
-from tests.support.order import sort_longest_first
+from tests.support.order import ModuleScheduling, sort_longest_first
 from tests.support.project import PROJECT
 from tests.support.s3_servers import s3proxy
 from tests.support.small_tables import ALL_ON_SPARK, leave_nothing_to_the_driver
@@ -47,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not IS_SPARK_4:
         for warning in SPARK_35_WARNINGS:
             config.addinivalue_line("filterwarnings", warning)
+    read_service_models_once()
     if os.environ.get(ALL_ON_SPARK):
         leave_nothing_to_the_driver()
     # Airflow shows what py4j says, even when there is nowhere left to show it.
@@ -60,6 +62,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "run_dag" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("quick"):
             item.add_marker("slow")
     sort_longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ModuleScheduling | None:
+    """``--dist loadfile`` with a worker for the modules that need no Spark session of the tests."""
+    return ModuleScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 _ended = itertools.count(1)
@@ -110,6 +118,9 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
                     "-XX:TieredStopAtLevel=1",
                     "-XX:ReservedCodeCacheSize=256m",
                     "-XX:+UseSerialGC",
+                    # Room for what a test makes: growing to it takes a full collection each time.
+                    "-Xms3g",
+                    "-Xmn1500m",
                     f"-Dderby.system.home={home}",
                     f"-Dderby.stream.error.file={home}/derby.log",
                 ]
@@ -137,7 +148,7 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             # Each test has tables and buckets of its own: what is kept of those of others fills the memory, and every
             # query is compared with every table state that is cached.
             "spark.databricks.delta.delta.log.cacheSize": "8",
-            "spark.driver.memory": "3g",
+            "spark.driver.memory": "4g",
             "spark.hadoop.fs.s3a.input.stream.type": "classic",
         },
     )

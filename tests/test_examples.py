@@ -68,8 +68,8 @@ def test_one_database(run_dag, demo_lake: Lake) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("on_the_session_of_the_tests")
 def test_several_databases(run_dag, demo_lake: Lake) -> None:
-    """On the embedded engine, as it is: one JVM converts and verifies all tables."""
     run = run_dag(example("several_databases"))
     batch = "sales.items and 3 more"
     assert run.states == {

@@ -1,7 +1,7 @@
 """The oracle: a Delta table is right when nothing that is asked of it has another answer than the original.
 
-The original is read by Spark. Rows are compared as they are. Then every column is filtered by every value it holds,
-nulls and NaN too: without data skipping in one query, and with it in a query for each row, by all of the row's values
+The original is read by Spark. Rows are compared as they are, in every field. Then the table is filtered by every value
+that it holds, nulls and NaN too, so that Delta may skip files: in a query for each row, by all of the row's values
 together. Delta skips a file when any one of several conditions says that it can: so a statistic that would lose the row
 to a filter by one of its values loses it here, too.
 """
@@ -27,19 +27,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-SKIPPING = "spark.databricks.delta.stats.skipping"
-
 
 def assert_same(spark: SparkSession, original: DataFrame, delta: DataFrame) -> None:
     """Raise an AssertionError that names the filter, if any answer of the Delta table differs from the original's."""
     assert [f.name.lower() for f in delta.schema] == [f.name.lower() for f in original.schema]
-    rows = _rows(original)
-    expected = Counter(plain for plain, _ in rows)
-    assert Counter(tuple(map(_plain, row)) for row in delta.collect()) == expected
+    rows = _collect(original)
+    assert Counter(map(_shown, _collect(delta))) == Counter(map(_shown, rows))
     assert delta.count() == len(rows), "count(*) is answered from statistics"
-    conditions = {tuple(each): each for _, all_of_row in rows for each in all_of_row if each}
-    if conditions:
-        _assert_same_filtered(spark, original, delta, list(conditions.values()))
+    if conditions := _conditions(original.schema, rows):
+        _assert_same_filtered(original, delta, conditions)
 
 
 def delta_at(spark: SparkSession, location: object) -> DataFrame:
@@ -51,51 +47,42 @@ _COMPARE = {"=": operator.eq, ">=": operator.ge, "<=": operator.le}
 Conditions = dict[str, Column]
 
 
-def _assert_same_filtered(spark: SparkSession, original: DataFrame, delta: DataFrame, rows: list[Conditions]) -> None:
+def _assert_same_filtered(original: DataFrame, delta: DataFrame, rows: list[Conditions]) -> None:
     """Compare the answers to the conditions of every row."""
     fingerprint = F.xxhash64(*[F.col(_quoted(f.name)) for f in original.schema if not _has_map(f.dataType)]) % 1_000_003
-    each = {name: condition for conditions in rows for name, condition in conditions.items()}
-    together = [reduce(Column.__and__, conditions.values()) for conditions in rows]
 
-    def compute(data: DataFrame, conditions: list[Column]) -> list[tuple[int, int | None]]:
-        """All conditions over all rows in one query: nothing can skip anything."""
+    def compute(conditions: list[Column]) -> list[tuple[int, int | None]]:
+        """The original's answers, all in one query."""
         sums = [F.count(F.when(c, 1)) for c in conditions] + [F.sum(F.when(c, fingerprint)) for c in conditions]
-        answer = data.agg(*[total.alias(f"x{i}") for i, total in enumerate(sums)]).first()
+        answer = original.agg(*[total.alias(f"x{i}") for i, total in enumerate(sums)]).first()
         assert answer is not None
         return [(answer[i], answer[len(conditions) + i]) for i in range(len(conditions))]
 
-    def filter_by(data: DataFrame, conditions: list[Column]) -> list[tuple[int, int | None]]:
-        """Each condition as a query of its own, so that Delta may skip files for it."""
+    def filter_by(conditions: list[Column]) -> list[tuple[int, int | None]]:
+        """The Delta table's answers, each condition as a query of its own, so that Delta may skip files for it."""
         asked = [
-            data.where(condition).agg(
+            delta.where(condition).agg(
                 F.lit(number).alias("number"), F.count("*").alias("rows"), F.sum(fingerprint).alias("print")
             )
             for number, condition in enumerate(conditions)
         ]
         return [(row.rows, row.print) for row in sorted(reduce(DataFrame.unionAll, asked).collect())]
 
-    expected = compute(original, [*each.values(), *together])
-    spark.conf.set(SKIPPING, "false")
-    try:
-        without_skipping = compute(delta, list(each.values()))
-    finally:
-        spark.conf.unset(SKIPPING)
-    for name, want, found in zip(each, expected, without_skipping, strict=False):
-        assert found == want, f"{name}, without data skipping"
-    wanted = dict(zip(each, expected, strict=False))
-    for conditions, want, found in zip(rows, expected[len(each) :], filter_by(delta, together), strict=True):
+    together = [reduce(Column.__and__, conditions.values()) for conditions in rows]
+    for conditions, want, found in zip(rows, compute(together), filter_by(together), strict=True):
         if found != want:
-            for name, alone in zip(conditions, filter_by(delta, list(conditions.values())), strict=True):
-                assert alone == wanted[name], f"{name}, with data skipping"
+            each = list(conditions.values())
+            for name, alone, wanted in zip(conditions, filter_by(each), compute(each), strict=True):
+                assert alone == wanted, f"{name}, with data skipping"
         assert found == want, f"{' and '.join(conditions)}, with data skipping"
 
 
-def _rows(original: DataFrame) -> list[tuple[tuple[str, ...], list[Conditions]]]:
-    """Every row, and the conditions that it meets: one for each of its columns, and of the fields of its structs.
+#: A row: its columns, the leaves of its columns, and those leaves as text that Python shows in another way than Spark.
+Row = tuple[list[object], list[object], list[str | None]]
 
-    The first row meets ranges, too.
-    """
-    leaves = list(_leaves(original.schema, ()))
+
+def _collect(data: DataFrame) -> list[Row]:
+    leaves = list(_leaves(data.schema, ()))
     columns = [F.col(".".join(map(_quoted, path))) for path, _ in leaves]
     # Not as Python has it: on the way to the JVM a day before 1582 changes its calendar, a decimal its digits.
     as_text = [isinstance(kind, (DateType, TimestampType, TimestampNTZType, DecimalType)) for _, kind in leaves]
@@ -103,16 +90,29 @@ def _rows(original: DataFrame) -> list[tuple[tuple[str, ...], list[Conditions]]]
         (column.cast("string") if is_text else F.lit(None)).alias(f"text{number}")
         for number, (column, is_text) in enumerate(zip(columns, as_text, strict=True))
     ]
-    whole = [F.col(_quoted(field.name)) for field in original.schema]
-    found = []
-    for number, row in enumerate(original.select(*whole, *columns, *texts).collect()):
-        values = list(zip(leaves, columns, row[len(whole) :], row[len(whole) + len(leaves) :], strict=False))
-        signs = ("=", ">=", "<=") if number == 0 else ("=",)
-        met = [
-            dict(_condition(*leaf, column, value, text, sign) for leaf, column, value, text in values) for sign in signs
-        ]
-        found.append((tuple(map(_plain, row[: len(whole)])), met))
-    return found
+    whole = [F.col(_quoted(field.name)) for field in data.schema]
+    ends = len(whole), len(whole) + len(leaves)
+    return [
+        (list(row[: ends[0]]), list(row[slice(*ends)]), list(row[ends[1] :]))
+        for row in data.select(*whole, *columns, *texts).collect()
+    ]
+
+
+def _shown(row: Row) -> tuple[str, ...]:
+    columns, _, texts = row
+    return tuple(map(_plain, (*columns, *texts)))
+
+
+def _conditions(schema: StructType, rows: list[Row]) -> list[Conditions]:
+    """The conditions that each row meets, one for each of its leaves. The first row meets ranges, too."""
+    leaves = [(path, kind, F.col(".".join(map(_quoted, path)))) for path, kind in _leaves(schema, ())]
+    different = list({_shown(row): row for row in rows}.values())
+    met = [
+        dict(_condition(*leaf, value, text, sign) for leaf, value, text in zip(leaves, values, texts, strict=True))
+        for number, (_, values, texts) in enumerate(different)
+        for sign in (("=", ">=", "<=") if number == 0 else ("=",))
+    ]
+    return list({tuple(conditions): conditions for conditions in met if conditions}.values())
 
 
 def _condition(
