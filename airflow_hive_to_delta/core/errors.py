@@ -86,6 +86,20 @@ def describe_error(error: BaseException, *, permanent: tuple[type[BaseException]
     return ErrorDescription(kind, str(error) or kind, retryable=not isinstance(error, (PermanentError, *permanent)))
 
 
+def name_error(text: str, kind: str | None) -> str:
+    """The text of an error, with the name of its class before it unless that is one of this package's.
+
+    A message of this package says all. That of another error may be no more than ``'day'``, of a ``KeyError``.
+
+    :param kind: the name of the class; None: it is not known.
+    """
+    return text if kind is None or kind == text or kind in _own_kinds(HiveToDeltaError) else f"{kind}: {text}"
+
+
+def _own_kinds(base: type[HiveToDeltaError]) -> set[str]:
+    return {base.__name__}.union(*map(_own_kinds, base.__subclasses__()))
+
+
 def is_refusal(error: Exception) -> bool:
     """Whether a table was looked at and cannot be converted as it is, in a plan and in a conversion alike.
 

@@ -89,6 +89,8 @@ class Databricks(Engine):
     libraries: list[str] = field(default_factory=list)
     poll_seconds: float = 10.0
     poll_errors: int = 5
+    #: The connection, and the OAuth tokens that it has been given, as of the latest answer of the API.
+    _access: tuple[Any, dict[str, Any]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         chosen = {
@@ -145,6 +147,7 @@ class Databricks(Engine):
                 run = hook.run_now({**asked, "python_params": _script_arguments(spec, package)})
         except DatabricksApiError as error:
             raise explain_api_error(error, f"{spec.name} was not started on Databricks") from error
+        self._keep_access(hook)
         page = None
         with suppress(Exception):  # the run counts more than its page
             page = self._hook().get_run_page_url(run)
@@ -172,6 +175,7 @@ class Databricks(Engine):
                 return JobStatus("not_found")
             explained = explain_api_error(error, f"Databricks does not say how far run {ref.id} is")
             raise JobError(str(explained), retryable=True) from error
+        self._keep_access(hook)
         output: dict[str, Any] = {}
         if (task := _ended_task(run)) is not None:
             with suppress(Exception):  # that the run has ended counts more than what it said
@@ -196,8 +200,14 @@ class Databricks(Engine):
     def cancel(self, ref: JobRef, within: float) -> None:
         from airflow.providers.databricks.exceptions import DatabricksApiError
 
+        # A time to connect, and one to answer.
+        hook = self._hook(timeout=within / 2)
+        if self._access is not None:
+            # Nothing is looked up: the signal that kills a task may come in the middle of another question to Airflow,
+            # which takes one at a time.
+            hook.databricks_conn, hook.oauth_tokens = self._access
         try:
-            self._hook(timeout=within).cancel_run(int(ref.id))
+            hook.cancel_run(int(ref.id))
         except DatabricksApiError as error:
             if not is_missing_run(error):
                 raise explain_api_error(error, f"Databricks does not end run {ref.id}") from error
@@ -211,13 +221,19 @@ class Databricks(Engine):
         # As soon as a poll, for the first time, and then later and later.
         wait = wait_exponential(multiplier=min(self.poll_seconds / 10, 1.0), max=8)
         retries = {"stop": stop_after_attempt(attempts), "wait": wait}
-        return DatabricksHook(
+        hook = DatabricksHook(
             self.conn_id,
             timeout_seconds=max(int(timeout), 1),
             retry_limit=attempts,
             retry_args=retries,
             caller=type(self).__name__,
         )
+        hook.token_timeout_seconds = min(hook.token_timeout_seconds, hook.timeout_seconds)
+        return hook
+
+    def _keep_access(self, hook: DatabricksHook) -> None:
+        """Keep the identity that the API has just let in, to cancel a run with it."""
+        self._access = hook.databricks_conn, hook.oauth_tokens
 
     def _put_files(self, hook: DatabricksHook) -> tuple[str, str]:
         """The paths of the script and of the zip, which are uploaded unless they are there."""

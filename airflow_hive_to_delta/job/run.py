@@ -23,7 +23,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, MissingError, PermanentError, describe_error
+from airflow_hive_to_delta.core.errors import (
+    HiveToDeltaError,
+    MissingError,
+    PermanentError,
+    TransientError,
+    describe_error,
+)
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.progress import read_counts
 from airflow_hive_to_delta.core.spark.session import cluster_session, local_session
@@ -225,9 +231,10 @@ def _explain_lost_jvm(result: dict[str, Any], spark: SparkSession | None) -> dic
     if reason and "lists" in result:  # which are made again soon enough, each by itself
         first = failed[0]
         explained = f"{reason} (The error was: {first['error']})"
-        return {"error": explained, "retryable": True, "error_kind": first["error_kind"]}
+        return {"error": explained, "retryable": True, "error_kind": TransientError.__name__}
     for each in failed if reason else ():
         each["error"] = f"{reason} (The error was: {each['error']})"
+        each["error_kind"] = TransientError.__name__
     return result
 
 
@@ -296,7 +303,6 @@ def _reporting_progress(spark: SparkSession, results: Location | None) -> Iterat
 
     def report() -> None:
         started = time.monotonic()
-        folder = results
         while not ended.wait(_PROGRESS_SECONDS):
             try:
                 stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()] if tracker else []
@@ -306,11 +312,10 @@ def _reporting_progress(spark: SparkSession, results: Location | None) -> Iterat
             counts = read_counts()
             said = describe_progress(counts, "; ".join(shown))
             print_progress(f"Running for {time.monotonic() - started:.0f} s. {said}")
-            if folder is not None:
-                try:
-                    replace_document(folder.child(PROGRESS), {**counts, "stages": "; ".join(shown)}, spark)
-                except Exception:  # it is for the log of a task alone, which goes on without it
-                    folder = None
+            if results is not None:
+                # It is for the log of a task alone, which goes on without it. The next one may be written again.
+                with suppress(Exception):
+                    replace_document(results.child(PROGRESS), {**counts, "stages": "; ".join(shown)}, spark)
 
     reporter = threading.Thread(target=report, name="progress", daemon=True)
     reporter.start()

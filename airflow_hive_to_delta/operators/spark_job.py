@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, conf
@@ -139,16 +141,21 @@ class SparkJobOperator(BaseOperator):
                 context,
                 folder=self.run_folder(context),
                 timeout=timeout,
-                defer=self._defer if self.deferrable else None,
+                defer=partial(self._defer, context) if self.deferrable else None,
             )
             self._runner.killed = self._killed
             if self._deferral is not None:
                 self._runner.go_on(self._deferral)
         return self._runner
 
-    def _defer(self, trigger: SparkJobTrigger) -> NoReturn:
-        # Airflow does not apply the timeout of a task while it is deferred.
-        self.defer(trigger=trigger, method_name="execute_after_deferral", timeout=self.execution_timeout)
+    def _defer(self, context: Context, trigger: SparkJobTrigger) -> NoReturn:
+        left = self.execution_timeout
+        if left is not None:
+            # Airflow does not apply the timeout of a task while it is deferred. A try may be deferred for several jobs,
+            # one after the other, and begins once.
+            instance: Any = context["ti"]
+            left = max(left - (datetime.now(UTC) - instance.start_date), timedelta(0))
+        self.defer(trigger=trigger, method_name="execute_after_deferral", timeout=left)
 
     def run_folder(self, context: Context) -> RunFolder | None:
         """This run's folder under the staging root, if there is one."""

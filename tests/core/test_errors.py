@@ -12,6 +12,7 @@ from airflow_hive_to_delta.core.errors import (
     StaleFileListError,
     TransientError,
     describe_error,
+    name_error,
 )
 from airflow_hive_to_delta.core.results import VerificationError, VerifyResult
 
@@ -39,6 +40,20 @@ def test_other_errors_can_be_permanent_too() -> None:
     assert describe_error(ValueError("What?")).retryable
     assert not describe_error(ValueError("What?"), permanent=(ValueError,)).retryable
     assert not describe_error(PermanentError("No"), permanent=(ValueError,)).retryable
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "named"),
+    [
+        ("'day'", "KeyError", "KeyError: 'day'"),
+        ("Denied", "AccessDeniedError", "Denied"),
+        ("They differ", "VerificationError", "They differ"),
+        ("MemoryError", "MemoryError", "MemoryError"),
+        ("Throttled", None, "Throttled"),
+    ],
+)
+def test_an_error_that_is_none_of_this_packages_is_named_with_its_class(text, kind, named) -> None:
+    assert name_error(text, kind) == named
 
 
 def test_an_error_of_an_executor_is_found_by_the_kind_that_describes_it() -> None:

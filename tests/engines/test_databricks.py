@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from airflow_hive_to_delta import Databricks
 from airflow_hive_to_delta.core.errors import MissingDependencyError
@@ -281,6 +282,26 @@ def test_a_run_that_is_not_known(platform) -> None:
     assert engine.status(ref).state == "not_found"
     assert asyncio.run(engine.astatus(ref)).state == "not_found"
     engine.cancel(ref, within=1)
+
+
+def test_a_run_is_cancelled_in_time_and_without_a_question_to_airflow(platform, monkeypatch) -> None:
+    """The signal that kills a task may come in the middle of such a question, and Airflow takes one at a time."""
+    platform.held = None
+    engine = engine_of(platform)
+    ref = engine.submit(spec_of(platform), {})
+    assert engine.status(ref).state == "running"
+    monkeypatch.delenv(f"AIRFLOW_CONN_{platform.conn_id.upper()}")
+    timeouts = []
+    post = requests.post
+
+    def timed(*arguments: Any, timeout: float, **more: Any) -> Any:
+        timeouts.append(timeout)
+        return post(*arguments, timeout=timeout, **more)
+
+    monkeypatch.setattr(requests, "post", timed)
+    engine.cancel(ref, within=4)
+    assert platform.jobs[0].state == "cancelled"
+    assert timeouts == [2], "to connect, and as much to answer"
 
 
 def test_without_the_provider_the_error_names_the_extra(platform, monkeypatch) -> None:

@@ -12,6 +12,7 @@ from tests.support.lake import Lake
 from tests.support.migrations import orders_and_people
 from tests.support.oracle import assert_same, delta_at
 from tests.support.platforms import Platform
+from tests.support.policies import asked_of_aws, denied, policies_of
 from tests.support.project import PROJECT
 
 PAGES = PROJECT / "docs" / "engines"
@@ -29,11 +30,25 @@ ELSEWHERE = {
     "spark-submit.md": "tests/engines/test_spark_submit.py",
 }
 
+#: What the pages say that tables with partitions in other buckets need besides.
+READ_OTHER_BUCKETS = {"Action": ["s3:ListBucket", "s3:GetObject"], "Resource": "arn:aws:s3:::*"}
+DELETIONS = ("DeleteDatabase", "DeleteTable", "BatchDeleteTable", "DeletePartition", "BatchDeletePartition")
+
 
 def test_every_page_is_run() -> None:
     assert {path.name for path in PAGES.glob("*.md")} == PLATFORMS.keys() | ELSEWHERE.keys()
     for page, module in ELSEWHERE.items():
         assert page in (PROJECT / module).read_text(), f"{module} runs the DAG of {page}"
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md") if "```json" in path.read_text()))
+def test_the_policies_of_a_page_allow_no_write_to_data_and_no_deletion(page: str) -> None:
+    data, entry = "arn:aws:s3:::lake/t/000000_0", "arn:aws:s3:::lake/t/_delta_log/00000000000000000000.json"
+    dangerous = {
+        *(("s3:PutObject", data), ("s3:DeleteObject", data), ("s3:DeleteObject", entry)),
+        *((f"glue:{operation}", "arn:aws:glue:us-east-1:123456789012:database/sales") for operation in DELETIONS),
+    }
+    assert denied(dangerous, policies_of(PAGES / page, {})) == sorted(dangerous)
 
 
 @pytest.mark.slow
@@ -50,7 +65,8 @@ def test_the_dag_of_a_page(page: str, lake: Lake, run_dag, tmp_path: Path, reque
     source = source.replace("s3://lake/", f"s3://{lake.bucket}/").replace('"sales', f'"{lake.database}')
 
     source = source.replace(" conf=", " poll_seconds=0.5, conf=").replace("PerTable(", "PerTable(retries=0, ")
-    run = run_dag(source)
+    with asked_of_aws() as asked:
+        run = run_dag(source)
 
     logs = "\n".join(f"{job}\n{platform.log_of(job)[-5000:]}" for job in platform.jobs)
     assert [job.state for job in platform.jobs] == ["succeeded"], logs
@@ -65,3 +81,5 @@ def test_the_dag_of_a_page(page: str, lake: Lake, run_dag, tmp_path: Path, reque
         registered = lake.glue.get_table(DatabaseName=f"{lake.database}_delta", Name=name)["Table"]
         assert registered["Parameters"]["table_type"] == "DELTA"
     assert "testing" not in run.all_xcoms(), "no credential"
+    names = {":::lake": f":::{lake.bucket}", "/sales": f"/{lake.database}"}
+    assert denied(asked, [*policies_of(PAGES / page, names), READ_OTHER_BUCKETS]) == []

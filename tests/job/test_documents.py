@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_hive_to_delta.core.storage.uri import parse_location
 from airflow_hive_to_delta.engines import JobRef, JobSpec
-from airflow_hive_to_delta.job.documents import begun_name, put_document, read_document, result_name
+from airflow_hive_to_delta.job import run as job
+from airflow_hive_to_delta.job.documents import (
+    PROGRESS,
+    begun_name,
+    put_document,
+    read_document,
+    replace_document,
+    result_name,
+)
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.run import run
 from tests.support.lake import Lake
@@ -52,3 +62,22 @@ def test_a_reference_is_plain_json_and_a_token_is_short() -> None:
     for token in ("t" * 65, "", "a b"):
         with pytest.raises(ValueError, match="expected at most 64 letters"):
             JobSpec("Convert t", "s3://b/r", "s3://b/job", token)
+
+
+def test_a_job_leaves_how_far_it_is_also_after_its_storage_has_failed(spark, tmp_path: Path, monkeypatch) -> None:
+    is_left = threading.Event()
+    failures = [OSError("Slow down")]
+
+    def fails_once(*arguments: Any) -> None:
+        if failures:
+            raise failures.pop()
+        replace_document(*arguments)
+        is_left.set()
+
+    monkeypatch.setattr(job, "_PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(job, "replace_document", fails_once)
+    counts = {"files_listed": 12_000, "footers_read": 9_000}
+    monkeypatch.setattr(job, "read_counts", lambda: counts)
+    with job._reporting_progress(spark, parse_location(str(tmp_path))):
+        assert is_left.wait(60)
+    assert json.loads((tmp_path / PROGRESS).read_text()) == {**counts, "stages": ""}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_hive_to_delta import CatalogDiscoverOperator, LocalSpark
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import JobRef
 from airflow_hive_to_delta.job.manifests import FileList
+from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 from tests.support.airflow_runs import SharedSession, dag_source
 from tests.support.detached import Detached, make_platform
 
@@ -89,6 +93,27 @@ def test_a_deferral_that_times_out_ends_the_job(run_dag, platform) -> None:
     assert (run.state, run.tries) == ("failed", {"discover": 2})
     assert all(Path(f"{job}.cancelled").exists() for job in Detached(str(platform)).jobs())
     assert len(Detached(str(platform)).jobs()) == 2
+
+
+def test_the_timeout_of_a_deferral_is_what_the_try_has_left(platform) -> None:
+    """A try that is deferred for several jobs, one after the other, has one timeout."""
+    operator = CatalogDiscoverOperator(
+        task_id="discover",
+        allow="a.b.*",
+        engine=Detached(str(platform)),
+        staging="file:///staging",
+        deferrable=True,
+        execution_timeout=timedelta(hours=1),
+    )
+
+    def timeout_after(elapsed: timedelta) -> timedelta:
+        context: Any = {"ti": SimpleNamespace(start_date=datetime.now(UTC) - elapsed)}
+        with pytest.raises(TaskDeferred) as deferred:
+            operator._defer(context, SparkJobTrigger([], {}, "Discover tables"))
+        return deferred.value.timeout
+
+    assert timedelta(minutes=19) < timeout_after(timedelta(minutes=40)) <= timedelta(minutes=20)
+    assert timeout_after(timedelta(hours=2)) == timedelta(0)
 
 
 def test_what_cannot_be_deferred_is_refused_when_the_dag_is_parsed(platform) -> None:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.airflow_runs import dag_source
+from tests.support.aws import REGION, ROLE
 from tests.support.folder_platform import FolderJob, FolderPlatform
 from tests.support.migrations import group
 from tests.support.oracle import assert_same, delta_at
+from tests.support.platform_databricks import TOKEN, DatabricksPlatform
+from tests.support.platform_emr import APPLICATION, EmrServerlessPlatform
+from tests.support.platform_glue import NAME, GluePlatform
+from tests.support.platforms import Platform
 from tests.support.real_airflow import DagRun, RealAirflow, Task, parent_of, real_airflow
+from tests.support.spark_platforms import StandalonePlatform
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +35,17 @@ for name in {names!r}:
     CatalogDiscoverOperator(
         task_id=name, allow=f"{{name}}.b.*", engine=FolderPlatform({platform!r}), staging="file://{platform}/staging",
         aws_conn_id=None, deferrable=False, retries=1, retry_delay=timedelta(0)
+    )
+"""
+ON_PLATFORMS = """
+for name, engine in {{
+    "emr": EmrServerless({application!r}, {role!r}, aws_conn_id="platforms", poll_seconds=0.2),
+    "glue": GlueJob({job!r}, {role!r}, aws_conn_id="platforms", poll_seconds=0.2),
+    "databricks": Databricks("databricks", serverless=True, poll_seconds=0.2),
+    "standalone": SparkSubmit("standalone", deploy_mode="cluster", poll_seconds=0.2),
+}}.items():
+    CatalogDiscoverOperator(
+        task_id=name, allow="a.b.*", engine=engine, staging={staging!r}, aws_conn_id="platforms", retries=0
     )
 """
 
@@ -153,6 +173,56 @@ def test_a_retry_finds_the_job_of_a_task_that_was_killed_and_begins_another_when
     assert found_again(made.jobs["killed"]) in run.log(tasks["killed"])
     assert found_again(made.jobs["terminated"]) not in run.log(tasks["terminated"])
     assert "The task is being killed: ending its job" in run.log(tasks["terminated"], try_number=1)
+
+
+def test_jobs_on_platforms_are_waited_for_by_the_triggerer(airflow, aws_endpoint, bucket, tmp_path) -> None:
+    """It asks each platform by a connection that only Airflow's database has."""
+    kinds: dict[str, type[Platform]] = {
+        "emr": EmrServerlessPlatform,
+        "glue": GluePlatform,
+        "databricks": DatabricksPlatform,
+        "standalone": StandalonePlatform,
+    }
+    with ExitStack() as opened:
+        platforms: dict[str, Any] = {}
+        for name, kind in kinds.items():
+            (folder := tmp_path / name).mkdir()
+            platforms[name] = kind(folder, staging=f"s3://{bucket}/staging")  # type: ignore[call-arg]
+            opened.callback(platforms[name].close)
+            platforms[name].held = None
+        services = {platforms[name].service: {"endpoint_url": platforms[name].endpoint} for name in ("emr", "glue")}
+        extra = {"region_name": REGION, "endpoint_url": aws_endpoint, "service_config": services}
+        connections: dict[str, dict[str, Any]] = {
+            "platforms": {"conn_type": "aws", "login": "testing", "password": "testing", "extra": json.dumps(extra)},
+            "databricks": {
+                **{"conn_type": "databricks", "host": "127.0.0.1", "port": platforms["databricks"].port},
+                **{"schema": "http", "password": TOKEN},
+            },
+            "standalone": {
+                **{"conn_type": "spark", "host": "spark://127.0.0.1", "port": 7077},
+                "extra": json.dumps({"rest-port": str(platforms["standalone"].port)}),
+            },
+        }
+        for name, connection in connections.items():
+            airflow.ask("connections", {"connection_id": name, **connection})
+        body = ON_PLATFORMS.format(application=APPLICATION, role=ROLE, job=NAME, staging=f"s3://{bucket}/staging")
+        run = begin(airflow, dag_source(body))
+        for name in kinds:
+            run.wait_for_deferral(name)
+        cleared = platforms["databricks"]
+        run.clear("databricks")
+        run.wait("the job of a cleared task is ended", lambda: cleared.end_states()[0] == "cancelled")
+        run.wait_for_deferral("databricks", try_number=2)
+        for platform in platforms.values():
+            platform.held = 2
+        tasks = run.wait_for_success()
+
+        assert {task.id: task.try_number for task in tasks} == {**dict.fromkeys(kinds, 1), "databricks": 2}
+        states = {name: platform.end_states() for name, platform in platforms.items()}
+        assert states == {**{name: ["succeeded"] for name in kinds}, "databricks": ["cancelled", "succeeded"]}
+        for task in tasks:
+            assert "No answer" not in run.log(task)
+            assert TOKEN not in run.log(task)
 
 
 def test_a_retry_finds_the_job_of_a_worker_that_was_lost(lost) -> None:

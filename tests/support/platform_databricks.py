@@ -155,11 +155,14 @@ class DatabricksPlatform(Platform):
 
     def _import(self, asked: dict[str, Any]) -> Any:
         _check_arguments(workspace.WorkspaceAPI.import_, asked)
-        workspace.ImportFormat(asked["format"])
+        how = workspace.ImportFormat(asked["format"])
         if (file := self.local(asked["path"])).exists() and not asked.get("overwrite"):
             raise ApiError(400, "RESOURCE_ALREADY_EXISTS", f"Path ({asked['path']}) already exists.")
         if not file.parent.is_dir():
             raise ApiError(404, "RESOURCE_DOES_NOT_EXIST", "The parent folder does not exist")
+        if how == workspace.ImportFormat.AUTO and file.suffix == ".zip":
+            file.mkdir()  # Databricks unpacks it
+            return {}
         file.write_bytes(base64.b64decode(asked["content"], validate=True))
         return {}
 

@@ -63,6 +63,8 @@ class Platform(ABC):
     current: ClassVar[Platform]
     #: Whether the platform can be asked which job has a token.
     finds_jobs: bool = True
+    #: Whether there is a page about each job.
+    has_pages: bool = True
 
     def __init__(self, folder: Path) -> None:
         Platform.current = self
@@ -90,6 +92,10 @@ class Platform(ABC):
     def cancel_from_outside(self, job: int) -> None:
         """Cancel a job as a person on the platform does."""
         self.end(self.jobs[job], "cancelled")
+
+    def end_states(self) -> list[State]:
+        """The states of all jobs, when those that the engine has ended are gone."""
+        return [job.state for job in self.jobs]
 
     def start(self, token: str, arguments: Sequence[str], timeout: float | None = None) -> PlatformJob:
         """Begin a job. A platform that starts nothing twice for one token looks for it itself."""

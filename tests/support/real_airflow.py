@@ -156,17 +156,23 @@ class DagRun:
 
         return self.wait(f"try {try_number} of {task_id} is {state}", look)
 
-    def wait_for_deferral(self, task_id: str) -> Task:
-        """Wait until a task is deferred, and the executor has reported that its worker is free.
+    def wait_for_deferral(self, task_id: str, *, try_number: int = 1) -> Task:
+        """Wait until a try of a task is deferred, and the executor has reported that its worker is free.
 
         When that report comes after the task goes on, the scheduler takes it for one of a task that has ended without
         saying so, and fails the task. Jobs take longer than that in real life.
         """
-        task = self.wait_for(task_id, "deferred")
-        reported = re.compile(rf"Received executor event with state success .*task_id='{re.escape(task_id)}'")
+        task = self.wait_for(task_id, "deferred", try_number=try_number)
+        key = rf"task_id='{re.escape(task_id)}', run_id='{re.escape(self.run_id)}', try_number={try_number}\b"
+        reported = re.compile(rf"Received executor event with state success .*{key}")
         log = self.airflow.home / "scheduler.log"
         self.wait(f"the worker of {task_id} is free", lambda: reported.search(log.read_text(errors="replace")))
         return task
+
+    def clear(self, task_id: str) -> None:
+        """Clear a task, as a person does, so that it begins anew."""
+        chosen = {"dag_run_id": self.run_id, "task_ids": [task_id], "only_failed": False}
+        self.airflow.ask(f"dags/{self.dag_id}/clearTaskInstances", {"dry_run": False, **chosen})
 
     def wait_for_success(self) -> list[Task]:
         """Wait for the end of the run, which must be a success."""

@@ -25,6 +25,7 @@ from tests.support.airflow_runs import Run, asset_events
 from tests.support.lake import Lake
 from tests.support.migrations import group, orders_and_people
 from tests.support.oracle import delta_at
+from tests.support.policies import asked_of_aws, denied, policies_of
 from tests.support.project import PROJECT
 
 IN_CONVERT = "verify_in_convert=True"
@@ -192,10 +193,13 @@ def test_an_embedded_spark_is_started_once_for_a_table(lake, run_dag) -> None:
     """By the DAG of the engine's page, with a full verification."""
     lake.put("t/000000_0", {"n": [1, 2]})
     lake.glue_table({"n": "bigint"}, name="t")
-    page = (PROJECT / "docs" / "engines" / "local.md").read_text()
-    (source,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    page = PROJECT / "docs" / "engines" / "local.md"
+    (source,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     source = source.replace("s3://lake/", f"s3://{lake.bucket}/").replace('"sales', f'"{lake.database}')
-    run = run_dag(source.replace('"2g"', '"1g"').replace("staging=", 'verify="full", staging='))
+    with asked_of_aws() as asked:
+        run = run_dag(source.replace('"2g"', '"1g"').replace("staging=", 'verify="full", staging='))
+    names = {":::lake": f":::{lake.bucket}", "/sales": f"/{lake.database}"}
+    assert denied(asked, policies_of(page, names)) == []
     assert run.state == "success", run.log
     assert run.log.count("as job ") == len(jobs(lake)) == 1, "one job converts and verifies"
     assert report_of(run)["t"]["verified"] == {"full": 0}

@@ -46,8 +46,8 @@ def _put_in_workspace(hook: DatabricksHook, path: str, content: bytes) -> None:
     else:
         return
     hook._do_api_call(("POST", "2.0/workspace/mkdirs"), {"path": path.rpartition("/")[0]})
-    # AUTO takes what is no notebook as a file, under its whole name.
-    imported = {"path": path, "format": "AUTO", "overwrite": False, "content": base64.b64encode(content).decode()}
+    # As it is: AUTO would unpack a zip into a folder of that name.
+    imported = {"path": path, "format": "RAW", "overwrite": False, "content": base64.b64encode(content).decode()}
     try:
         hook._do_api_call(("POST", "2.0/workspace/import"), imported)
     except DatabricksApiError as error:

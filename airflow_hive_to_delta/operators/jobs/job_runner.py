@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow.sdk.exceptions import TaskDeferralTimeout, TaskDeferred
 
-from airflow_hive_to_delta.core.errors import MissingDependencyError
+from airflow_hive_to_delta.core.errors import MissingDependencyError, name_error
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, JobSpec, JobStatus
 from airflow_hive_to_delta.engines.package import main_script, package_zip
@@ -248,7 +248,8 @@ class JobRunner:
 
         :param deferral: of this task, if it was deferred until the job would end.
         """
-        self._ref = ref
+        # One that was found by its token may lack the address: not every platform keeps it.
+        self._ref = ref = replace(ref, results_uri=documents.uri)
         try:
             with self._cancelling(ref):
                 self._push_link(ref)
@@ -370,5 +371,6 @@ class JobRunner:
 
 def _result_or_error(result: dict[str, Any]) -> dict[str, Any]:
     if "error" in result:
-        raise JobError(redact_credentials(result["error"]), retryable=bool(result["retryable"]))
+        text = name_error(result["error"], result.get("error_kind"))
+        raise JobError(redact_credentials(text), retryable=bool(result["retryable"]))
     return result

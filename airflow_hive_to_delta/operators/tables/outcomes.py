@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
-from airflow_hive_to_delta.core.errors import describe_error
+from airflow_hive_to_delta.core.errors import describe_error, name_error
 from airflow_hive_to_delta.engines import JobError
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
@@ -89,7 +89,7 @@ def fail_with_outcomes(
     """Record the outcomes and fail the task: without retries, unless trying again may help one of the tables."""
     record_outcomes(context, outcomes, files, verifications=verifications)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
-    message = "\n".join(f"{outcome.table}: {outcome.error}" for outcome in failed)
+    message = "\n".join(f"{each.table}: {name_error(each.error or '', each.error_kind)}" for each in failed)
     raise ReportedError(message) if any(outcome.retryable for outcome in failed) else ReportedFailure(message)
 
 
