@@ -86,7 +86,7 @@ def _says_the_same(before: TableState, name: StateName, known: Mapping[str, Any]
 def _state_in_log(table: TableInfo, options: ConversionOptions) -> tuple[StateName | None, dict[str, Any]]:
     """What the catalog and the Delta log of a table say: its state, and what is known besides; None: it has no log."""
     from airflow_hive_to_delta.core.catalogs.definitions import current_definition
-    from airflow_hive_to_delta.core.delta.log import log_state
+    from airflow_hive_to_delta.core.delta.log.commits import log_state
     from airflow_hive_to_delta.core.lifecycle.records import Records
     from airflow_hive_to_delta.core.storage.log_storage import storage_for
     from airflow_hive_to_delta.core.storage.uri import parse_location

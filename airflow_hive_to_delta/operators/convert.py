@@ -12,9 +12,9 @@ from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Reader, read_one_of, read_optional
 from airflow_hive_to_delta.operators.table_operator import TableOperator
 from airflow_hive_to_delta.operators.tables.assets import DEFAULT_ALIAS, emit_asset, with_alias_outlet
+from airflow_hive_to_delta.operators.tables.files import FileLists, StepResults
 from airflow_hive_to_delta.operators.tables.result_store import Result
-from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults
-from airflow_hive_to_delta.operators.tables.table_selection import TargetSchema, schema_for
+from airflow_hive_to_delta.operators.tables.selection import TargetSchema, schema_for
 from airflow_hive_to_delta.operators.tables.verification import explain_failed_verification, run_name
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 

@@ -33,7 +33,7 @@ class RunFolder:
         if root.startswith(("s3://", "s3a://")):
             conn_id = aws_conn_id if conn_id is None else conn_id
             if (used := named or conn_id) is not None:
-                from airflow_hive_to_delta.operators.identity import check_connection
+                from airflow_hive_to_delta.operators.aws.identity import check_connection
 
                 check_connection(used)
         base = ObjectStoragePath(root, conn_id=None if at else conn_id)

@@ -20,8 +20,8 @@ from airflow_hive_to_delta.operators.arguments import (
 )
 from airflow_hive_to_delta.operators.table_operator import TableOperator
 from airflow_hive_to_delta.operators.tables.assets import DEFAULT_ALIAS, emit_asset, with_alias_outlet
+from airflow_hive_to_delta.operators.tables.files import FileLists, StepResults
 from airflow_hive_to_delta.operators.tables.result_store import Result
-from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Options, Reader, check_count, check_readable, options_dict
-from airflow_hive_to_delta.operators.jobs.submitted_job import generation
+from airflow_hive_to_delta.operators.jobs.submitted import generation
 from airflow_hive_to_delta.operators.jobs.table_jobs import TableJobs
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.tables.batches import TableOrBatch, as_batch, batch_label
 from airflow_hive_to_delta.operators.tables.definitions import current_definitions
+from airflow_hive_to_delta.operators.tables.files import FileLists, StepResults, TableFiles
 from airflow_hive_to_delta.operators.tables.outcomes import (
     airflow_error,
     fail_with_outcomes,
@@ -26,7 +27,6 @@ from airflow_hive_to_delta.operators.tables.outcomes import (
     refused_as_failed,
 )
 from airflow_hive_to_delta.operators.tables.result_store import KeptResult, Result, ResultStore
-from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults, TableFiles
 from airflow_hive_to_delta.report.outcomes import RESULTS, TableOutcome
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.campaigns.states import PHASES, Phase
 from airflow_hive_to_delta.campaigns.store import CampaignStore, check_name
-from airflow_hive_to_delta.operators.identity import aws_clients
+from airflow_hive_to_delta.operators.aws.identity import aws_clients
 from airflow_hive_to_delta.operators.staging import check_root
 
 if TYPE_CHECKING:

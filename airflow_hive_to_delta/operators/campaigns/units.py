@@ -26,13 +26,13 @@ from airflow_hive_to_delta.operators.table_operator import ActionRun, TableOpera
 from airflow_hive_to_delta.operators.tables.assets import emit_asset
 from airflow_hive_to_delta.operators.tables.batches import batch_label
 from airflow_hive_to_delta.operators.tables.file_lister import FileLister, Strategy, check_listing
+from airflow_hive_to_delta.operators.tables.files import TableFiles
 from airflow_hive_to_delta.operators.tables.outcomes import (
     ReportedError,
     ReportedFailure,
     airflow_error,
     has_tries_left,
 )
-from airflow_hive_to_delta.operators.tables.table_files import TableFiles
 from airflow_hive_to_delta.operators.tables.verification import run_name
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_hive_to_delta import ConversionOptions, ParquetFileInfo, UCDiscovery, convert, plan_migration
 from airflow_hive_to_delta.core.catalogs.registration import Target
-from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.delta.deletion_vectors import vector_file
-from airflow_hive_to_delta.core.delta.log import generate_delta_log, write_delta_log
-from airflow_hive_to_delta.core.delta.log_files import ROLLED_BACK
+from airflow_hive_to_delta.core.delta.log import commits as delta_log
+from airflow_hive_to_delta.core.delta.log.commits import generate_delta_log, write_delta_log
+from airflow_hive_to_delta.core.delta.log.files import ROLLED_BACK
 from airflow_hive_to_delta.core.delta.snapshot import snapshot_of
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
