@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from airflow_hive_to_delta.campaigns.states import MOST_HISTORY, Phase, Retries, StateName, TableState
+from airflow_hive_to_delta.campaigns.states import MOST_HISTORY, PHASES, Phase, Retries, StateName, TableState
 from airflow_hive_to_delta.campaigns.times import format_time
 from airflow_hive_to_delta.core.errors import StaleFileListError, UnsupportedTableError, WindowClosedError
 
@@ -43,9 +43,9 @@ class WorkOutcome:
             if (found := result.get("verification")) and found["success"]:
                 verified[found["level"]] = found["version"]
                 known["rows"] = known["rows"] if found["row_count"] is None else found["row_count"]
-            return cls("done", "verified" if verified else "converted", {**known, "verified": verified})
-        states: dict[Phase, StateName] = {"sync": "synced", "cut_over": "cut_over", "roll_back": "rolled_back"}
-        return cls("done", states[phase], known)
+            done = PHASES[phase].done if verified else "converted"
+            return cls("done", done, {**known, "verified": verified})
+        return cls("done", PHASES[phase].done, known)
 
     @classmethod
     def of_error(cls, error: str, *, retryable: bool, kind: str | None = None) -> WorkOutcome:

@@ -207,7 +207,7 @@ class TableOperator(SparkJobOperator):
             errors = {name: error for name, error in errors.items() if not isinstance(error, MissingError)}
             current = {table.qualified_name: table for table in known.tables}
             ready = [current.get(t.qualified_name, t) for t in listed if t.qualified_name not in errors]
-        others += [TableOutcome.of_error(name, str(e), describe_error(e).retryable) for name, e in errors.items()]
+        others += [TableOutcome(name, "failed", **describe_error(error).to_fields()) for name, error in errors.items()]
         return ready, others
 
     def find_known_results(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Result]:  # noqa: ARG002

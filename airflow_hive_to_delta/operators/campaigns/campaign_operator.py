@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
@@ -55,13 +55,7 @@ class CampaignOperator(BaseOperator):
 
     def open_store(self) -> CampaignStore:
         """The documents of the campaign."""
-        return open_store(
-            self.staging,
-            self.campaign,
-            staging_conn_id=self.staging_conn_id,
-            aws_conn_id=self.aws_conn_id,
-            region_name=self.region_name,
-        )
+        return open_store_of(self)
 
     def run_key(self, context: Context) -> str:
         """The name of this run's wave."""
@@ -77,6 +71,27 @@ def check_campaign(campaign: str, staging: str, phase: str) -> None:
         raise ValueError(f"staging is {staging!r}, expected an address on s3:// or file:// for a campaign")
     if phase not in PHASES:
         raise ValueError(f"phase is {phase!r}, expected one of {', '.join(PHASES)}")
+
+
+class CampaignTask(Protocol):
+    """A task that knows where the documents of its campaign are."""
+
+    campaign: str
+    staging: str
+    staging_conn_id: str | None
+    aws_conn_id: str | None
+    region_name: str | None
+
+
+def open_store_of(task: CampaignTask) -> CampaignStore:
+    """The documents of a task's campaign: see :func:`open_store`."""
+    return open_store(
+        task.staging,
+        task.campaign,
+        staging_conn_id=task.staging_conn_id,
+        aws_conn_id=task.aws_conn_id,
+        region_name=task.region_name,
+    )
 
 
 def open_store(

@@ -15,8 +15,8 @@ from airflow_hive_to_delta.campaigns.units import Unit, UnitWork, read_unit
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, StaleFileListError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import ConversionResult
-from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
-from airflow_hive_to_delta.operators.campaigns.campaign_operator import check_campaign, open_store
+from airflow_hive_to_delta.job.manifests import INLINE_LIMIT, list_error
+from airflow_hive_to_delta.operators.campaigns.campaign_operator import check_campaign, open_store_of
 from airflow_hive_to_delta.operators.campaigns.live_states import LiveStates
 from airflow_hive_to_delta.operators.convert import ConvertTableOperator
 from airflow_hive_to_delta.operators.cut_over import CutOverTableOperator
@@ -109,13 +109,7 @@ class UnitOperator(TableOperator):
         return f"{self._unit.unit}: {batch_label(self._unit.tables)}"[:250]
 
     def execute(self, context: Context) -> Any:
-        store = open_store(
-            self.staging,
-            self.campaign,
-            staging_conn_id=self.staging_conn_id,
-            aws_conn_id=self.aws_conn_id,
-            region_name=self.region_name,
-        )
+        store = open_store_of(self)
         try:
             self._unit = read_unit(store, str(self.unit))
             work = UnitWork(store, self._unit, self.attempts, lease=self.lease, probation=self.probation)
@@ -195,8 +189,7 @@ class UnitOperator(TableOperator):
         """What stands for the list of a table that the job lists itself: an error, and how it is listed."""
         if self._lists_by_source and table.source == "spark":
             lister = replace(lister, strategy="spark")
-        error = {"error": _NOT_LISTED, "retryable": False, "error_kind": StaleFileListError.__name__}
-        return {"table": table.qualified_name, **error, "listing": lister.document()}
+        return list_error(table.qualified_name, StaleFileListError(_NOT_LISTED), lister.document())
 
 
 class ConvertUnitOperator(UnitOperator, ConvertTableOperator):
