@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_hive_to_delta.campaigns.states import PHASES, Phase
 from airflow_hive_to_delta.campaigns.store import CampaignStore, check_name
 from airflow_hive_to_delta.operators.aws.identity import aws_clients
-from airflow_hive_to_delta.operators.staging import check_root
+from airflow_hive_to_delta.operators.staging import check_root, split_connection
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -107,20 +107,18 @@ def open_store(
     :param staging: the staging root; ``s3://conn_id@bucket/folder`` names the connection, too.
     :raises AirflowFailException: the staging root or the name cannot be one.
     """
-    scheme, _, rest = staging.partition("://")
-    named, at, _ = rest.partition("/")[0].rpartition("@")
-    if at:
-        staging = f"{scheme}://{rest.removeprefix(named + at)}"
+    root, named = split_connection(staging)
+    scheme, _, rest = root.partition("://")
     try:
         if not scheme.startswith("s3"):
-            return CampaignStore.open(staging, campaign)
+            return CampaignStore.open(root, campaign)
         from airflow_hive_to_delta.core.storage.aws import s3_client
 
         conn_id = named or (aws_conn_id if staging_conn_id is None else staging_conn_id)
         with aws_clients(conn_id, region_name):
             # Its own client: the tasks' other clients may have another identity.
-            client = s3_client(rest.rpartition("@")[2].partition("/")[0], region_name)
-        return CampaignStore.open(staging, campaign, s3_client=client)
+            client = s3_client(rest.partition("/")[0], region_name)
+        return CampaignStore.open(root, campaign, s3_client=client)
     except ValueError as error:
         raise AirflowFailException(str(error)) from error
 
