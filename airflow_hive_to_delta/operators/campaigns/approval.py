@@ -36,8 +36,8 @@ class CampaignApprovalOperator(CampaignOperator, ApprovalOperator):
     :param verify: whether the campaign verifies what it converts.
     :param only: patterns of the tables that the phase takes. (templated)
 
-    The other parameters are those of the tasks of a campaign, such as :class:`PlanWaveOperator`, and those of Airflow's
-    ``ApprovalOperator``, such as ``assigned_users``, ``notifiers`` and ``response_timeout``.
+    The other parameters, such as ``assigned_users``, ``notifiers`` and ``response_timeout``, are those of Airflow's
+    ``ApprovalOperator``.
     """
 
     template_fields: Sequence[str] = (
