@@ -17,7 +17,7 @@ from airflow_hive_to_delta.core.models import Document
 from airflow_hive_to_delta.core.redaction import redact_credentials
 
 Choice = Literal["include", "exclude", "retry"]
-#: While decisions become part of the states.
+#: For as long as decisions are applied to the states.
 _LEASE = dt.timedelta(minutes=10)
 
 
@@ -53,7 +53,7 @@ class Decision(Document):
 
 @dataclass
 class TableDecisions:
-    """What all decisions about a table come to."""
+    """All decisions about one table, and what they say together: of each field the latest decision that has it."""
 
     priority: int | None = None
     owner: str | None = None
@@ -100,7 +100,7 @@ def apply_decisions(
     run: str,
     now: dt.datetime,
 ) -> dict[str, TableState]:
-    """Make decisions that are new a part of the states. A table that somebody works on waits for the next wave.
+    """Apply new decisions to the states of their tables. A table that somebody works on waits for the next wave.
 
     :returns: the states of all tables afterwards.
     """
@@ -131,7 +131,7 @@ def apply_decisions(
 def record_approval(
     store: CampaignStore, phase: Phase, tables: Sequence[str], *, run: str, by: str, now: dt.datetime
 ) -> str:
-    """Keep that a person has approved tables together. Returns the name of the document.
+    """Record that a person has approved tables together. Returns the name of the document.
 
     :param run: the run that asked. In the phase ``convert`` the approval counts for all runs.
     """
@@ -150,7 +150,7 @@ def approved_tables(store: CampaignStore, phase: Phase, run: str) -> set[str]:
 def apply_approvals(
     store: CampaignStore, states: Mapping[str, TableState], *, run: str, now: dt.datetime
 ) -> dict[str, TableState]:
-    """Make tables that wait for an approval, and have one, approved. No unit works on a table that waits.
+    """Write the state ``approved`` of tables that wait for an approval and have one. No unit works on such a table.
 
     :returns: the states of all tables afterwards.
     """

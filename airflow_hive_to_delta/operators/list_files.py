@@ -73,8 +73,8 @@ class ListFilesOperator(TableOperator):
             if "error" in each
         ]
         # Of a batch the good tables go on; but first every table has its tries.
-        hopeless = len(outcomes) == len(listed)
-        if outcomes and (hopeless or (any(o.retryable for o in outcomes) and has_tries_left(context))):
+        none_is_listed = len(outcomes) == len(listed)
+        if outcomes and (none_is_listed or (any(o.retryable for o in outcomes) and has_tries_left(context))):
             fail_with_outcomes(context, outcomes)
         record_outcomes(context, outcomes, goes_on=True)
         for outcome in outcomes:
