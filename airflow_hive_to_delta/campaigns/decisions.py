@@ -5,15 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
 
 from airflow_hive_to_delta.campaigns.leases import release_leases, take_leases
-from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState
+from airflow_hive_to_delta.campaigns.states import CampaignDocument, Phase, StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore, sequence_name
 from airflow_hive_to_delta.campaigns.times import format_time
 from airflow_hive_to_delta.core.errors import PermanentError
-from airflow_hive_to_delta.core.models import Document
 from airflow_hive_to_delta.core.redaction import redact_credentials
 
 Choice = Literal["include", "exclude", "retry"]
@@ -22,7 +21,7 @@ _LEASE = dt.timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
-class Decision(Document):
+class Decision(CampaignDocument):
     """What a person decided about one table. What is None stays as it is."""
 
     #: ISO 8601 in UTC.
@@ -44,11 +43,6 @@ class Decision(Document):
             raise ValueError(f"priority is {self.priority!r}, expected a whole number, at most a million")
         if self.approved not in (None, True, False):
             raise ValueError(f"approved is {self.approved!r}, expected True or False")
-
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Self:
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
 
 
 @dataclass
