@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution, requires
 from importlib.metadata import version as installed_version
@@ -138,6 +139,19 @@ def test_importing_the_core_the_job_or_an_engine_imports_no_airflow() -> None:
     assert "pyarrow" in imported, "the modules were imported indeed"
 
 
+def test_the_core_the_job_and_campaigns_import_no_airflow_inside_of_functions_either() -> None:
+    paths = [path for name in ("core", "job", "campaigns") for path in (PACKAGE / name).rglob("*.py")]
+    found = [(str(path), name) for path in paths for _, name in imports_of(ast.parse(path.read_text()))]
+    assert len({path for path, _ in found}) > 80
+    assert [(path, name) for path, name in found if name.partition(".")[0] == "airflow"] == []
+
+
+def test_no_folder_is_crowded() -> None:
+    """Sixteen modules are what a reader takes in at a glance; more of them are several packages."""
+    counts = Counter(path.parent.relative_to(PROJECT) for path in PACKAGE.rglob("*.py"))
+    assert {str(folder): count for folder, count in counts.items() if count > 16} == {}
+
+
 def test_importing_the_package_loads_no_heavy_library() -> None:
     imported = imported_by("import airflow_hive_to_delta\nassert 'convert' in dir(airflow_hive_to_delta)")
     assert "airflow_hive_to_delta" in imported
@@ -147,7 +161,9 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
 def test_importing_what_a_dag_is_made_of_loads_no_heavy_library(airflow_home: Path) -> None:
     names = ("operators", "task_groups", "triggers", "links", "engines", "campaigns")
     code = [f"import {name}" for name in modules_in(*(PACKAGE / name for name in names))]
-    code += ["import airflow_hive_to_delta.provider_info", "from airflow_hive_to_delta import hive_to_delta_task_group"]
+    # Every part of Airflow loads the plugin.
+    code += ["import airflow_hive_to_delta.plugins.campaign_page", "import airflow_hive_to_delta.provider_info"]
+    code += ["from airflow_hive_to_delta import hive_to_delta_task_group"]
     imported = imported_by("\n".join(code))
     assert "airflow" in imported, "the modules were imported indeed"
     assert not imported & HEAVY

@@ -53,7 +53,7 @@ class ClosedWave:
 
 
 def close_wave(store: CampaignStore, run: str, *, verify: bool = True, now: dt.datetime) -> ClosedWave:
-    """Give back what leases the run still holds, and write what became of its wave and of the campaign.
+    """Release the leases that the run still holds, and write the numbers of its wave and the summary of the campaign.
 
     It can be called again, and then writes the same.
 
@@ -143,7 +143,7 @@ def _tables_of(store: CampaignStore, run: str, units: int) -> list[str]:
 
 
 def _forecast(waves: Sequence[Mapping[str, Any]], phase: Phase, *, verify: bool) -> str | None:
-    """When nothing will be left, if the waves go on as the latest did; None: it is not known, or does not come nearer.
+    """When no table will be left, at the speed of the latest waves; None: there is none, or they get nothing done.
 
     By tables and by bytes, whichever takes longer.
     """

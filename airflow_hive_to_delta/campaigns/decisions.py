@@ -5,24 +5,23 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
 
 from airflow_hive_to_delta.campaigns.leases import release_leases, take_leases
-from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState
+from airflow_hive_to_delta.campaigns.states import CampaignDocument, Phase, StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore, sequence_name
 from airflow_hive_to_delta.campaigns.times import format_time
 from airflow_hive_to_delta.core.errors import PermanentError
-from airflow_hive_to_delta.core.models import Document
 from airflow_hive_to_delta.core.redaction import redact_credentials
 
 Choice = Literal["include", "exclude", "retry"]
-#: While decisions become part of the states.
+#: For as long as decisions are applied to the states.
 _LEASE = dt.timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
-class Decision(Document):
+class Decision(CampaignDocument):
     """What a person decided about one table. What is None stays as it is."""
 
     #: ISO 8601 in UTC.
@@ -45,15 +44,10 @@ class Decision(Document):
         if self.approved not in (None, True, False):
             raise ValueError(f"approved is {self.approved!r}, expected True or False")
 
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Self:
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
-
 
 @dataclass
 class TableDecisions:
-    """What all decisions about a table come to."""
+    """All decisions about one table, and what they say together: of each field the latest decision that has it."""
 
     priority: int | None = None
     owner: str | None = None
@@ -100,7 +94,7 @@ def apply_decisions(
     run: str,
     now: dt.datetime,
 ) -> dict[str, TableState]:
-    """Make decisions that are new a part of the states. A table that somebody works on waits for the next wave.
+    """Apply new decisions to the states of their tables. A table that somebody works on waits for the next wave.
 
     :returns: the states of all tables afterwards.
     """
@@ -131,7 +125,7 @@ def apply_decisions(
 def record_approval(
     store: CampaignStore, phase: Phase, tables: Sequence[str], *, run: str, by: str, now: dt.datetime
 ) -> str:
-    """Keep that a person has approved tables together. Returns the name of the document.
+    """Record that a person has approved tables together. Returns the name of the document.
 
     :param run: the run that asked. In the phase ``convert`` the approval counts for all runs.
     """
@@ -150,7 +144,7 @@ def approved_tables(store: CampaignStore, phase: Phase, run: str) -> set[str]:
 def apply_approvals(
     store: CampaignStore, states: Mapping[str, TableState], *, run: str, now: dt.datetime
 ) -> dict[str, TableState]:
-    """Make tables that wait for an approval, and have one, approved. No unit works on a table that waits.
+    """Write the state ``approved`` of tables that wait for an approval and have one. No unit works on such a table.
 
     :returns: the states of all tables afterwards.
     """

@@ -69,7 +69,7 @@ def take_leases(
 def renew_leases(
     store: CampaignStore, leases: Mapping[str, Lease], *, now: dt.datetime, lasts: dt.timedelta
 ) -> dict[str, Lease]:
-    """Have leases last longer. Those that have expired are left out: somebody else may take them at any moment."""
+    """Extend leases. Those that have expired are left out: somebody else may take them at any moment."""
     highest = _highest_numbers(store, leases)
     kept = [
         replace(lease, expires=now + lasts)
@@ -81,18 +81,18 @@ def renew_leases(
 
 
 def release_leases(store: CampaignStore, leases: Iterable[Lease]) -> None:
-    """Give leases back, so that others need not wait until they expire. It can be called again."""
+    """Release leases, so that others need not wait until they expire. It can be called again."""
     store.map(lambda lease: store.put(_released_path(lease.table, lease.number), {}), leases)
 
 
 def live_leases(store: CampaignStore, now: dt.datetime) -> dict[str, Lease]:
     """All leases that somebody holds, by table."""
-    return {lease.table: lease for lease in _unreleased(store) if lease.is_live(now)}
+    return {lease.table: lease for lease in _read_unreleased(store) if lease.is_live(now)}
 
 
 def release_run(store: CampaignStore, run: str) -> int:
-    """Give back the leases of a run whose units have all ended. Returns how many there were."""
-    left = [lease for lease in _unreleased(store) if lease.run == run]
+    """Release the leases of a run whose units have all ended. Returns how many there were."""
+    left = [lease for lease in _read_unreleased(store) if lease.run == run]
     release_leases(store, left)
     return len(left)
 
@@ -132,7 +132,7 @@ def _highest_numbers(store: CampaignStore, tables: Iterable[str]) -> dict[str, i
     return {table: last[table].number if table in last else 0 for table in tables}
 
 
-def _unreleased(store: CampaignStore) -> Iterator[Lease]:
+def _read_unreleased(store: CampaignStore) -> Iterator[Lease]:
     folders = [name.rstrip("/") for name in store.names("leases")]
     paths = [
         f"leases/{folder}/{name}.{last.number:06d}.json"

@@ -1,4 +1,4 @@
-"""What the work on a table comes to: its next state, by the result that a job has left of it."""
+"""The outcome of the work on a table, by the result that a job has left, and the state that follows from it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from airflow_hive_to_delta.campaigns.states import MOST_HISTORY, Phase, Retries, StateName, TableState
+from airflow_hive_to_delta.campaigns.states import MOST_HISTORY, PHASES, Phase, Retries, StateName, TableState
 from airflow_hive_to_delta.campaigns.times import format_time
 from airflow_hive_to_delta.core.errors import StaleFileListError, UnsupportedTableError, WindowClosedError
 
-#: ``hopeless``: trying again cannot help. ``handed_back``: its work was not begun before the end of the window.
-Kind = Literal["done", "refused", "failed", "hopeless", "handed_back"]
+#: ``permanent``: it failed, and trying again cannot help. ``not_begun``: the window ended before its work began.
+Kind = Literal["done", "refused", "failed", "permanent", "not_begun"]
 _NOT_OURS = "It is a Delta table already, which this package has not made from the Hive table. It was left as it is"
 
 
 @dataclass(frozen=True)
 class WorkOutcome:
-    """What became of the work on a table."""
+    """The outcome of the work on a table in one unit."""
 
     kind: Kind
     #: The state of a table whose work is done.
@@ -32,7 +32,7 @@ class WorkOutcome:
     def of_result(cls, phase: Phase, result: Mapping[str, Any]) -> WorkOutcome:
         """The outcome by the result of the phase's action, as a dict."""
         if result.get("error_kind") == WindowClosedError.__name__:
-            return cls("handed_back")
+            return cls("not_begun")
         known = _known_fields(result)
         if not result["success"]:
             return cls._of_failed_result(phase, result, known)
@@ -43,15 +43,15 @@ class WorkOutcome:
             if (found := result.get("verification")) and found["success"]:
                 verified[found["level"]] = found["version"]
                 known["rows"] = known["rows"] if found["row_count"] is None else found["row_count"]
-            return cls("done", "verified" if verified else "converted", {**known, "verified": verified})
-        states: dict[Phase, StateName] = {"sync": "synced", "cut_over": "cut_over", "roll_back": "rolled_back"}
-        return cls("done", states[phase], known)
+            done = PHASES[phase].done if verified else "converted"
+            return cls("done", done, {**known, "verified": verified})
+        return cls("done", PHASES[phase].done, known)
 
     @classmethod
     def of_error(cls, error: str, *, retryable: bool, kind: str | None = None) -> WorkOutcome:
         """The outcome of a table without a result."""
         changes = {"error": error, "error_kind": kind, "retryable": retryable}
-        return cls("failed" if retryable else "hopeless", None, changes, retryable)
+        return cls("failed" if retryable else "permanent", None, changes, retryable)
 
     @classmethod
     def _of_failed_result(cls, phase: Phase, result: Mapping[str, Any], known: dict[str, Any]) -> WorkOutcome:
@@ -64,7 +64,7 @@ class WorkOutcome:
         # It is a Delta table, whose verification failed.
         is_converted = phase == "convert" and result["status"] in ("converted", "registered")
         state: StateName | None = "converted" if is_converted else None
-        return cls("failed" if retryable else "hopeless", state, changes, retryable)
+        return cls("failed" if retryable else "permanent", state, changes, retryable)
 
 
 def apply_outcome(
@@ -83,7 +83,7 @@ def apply_outcome(
     :param probation: after a cut-over, the time in which the campaign can roll the table back.
     :param links: ``log_url`` and ``job_url``.
     """
-    if outcome.kind == "handed_back":
+    if outcome.kind == "not_begun":
         return state
     changes = {**outcome.changes, **(links or {})}
     if outcome.kind in ("done", "refused") and outcome.state is not None:
@@ -100,7 +100,7 @@ def apply_outcome(
         return state.change(target, now, run=run, unit=unit, changes=changes)
     attempts = state.attempts + 1
     at = state.change(outcome.state, now, run=run, unit=unit, changes=changes) if outcome.state else state
-    is_over = outcome.kind == "hopeless" or attempts >= retries.attempts
+    is_over = outcome.kind == "permanent" or attempts >= retries.attempts
     target = "needs_person" if is_over else at.state_after_failure()
     following = None if is_over else format_time(retries.next_attempt(attempts, now))
     changes |= {"attempts": attempts, "next_attempt": following, "advice": _advise(target, outcome.retryable)}

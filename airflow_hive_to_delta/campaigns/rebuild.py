@@ -47,7 +47,7 @@ def rebuild_states(
             before = store.state(table)
         except HiveToDeltaError:  # it cannot be read
             before = None
-        after = _rebuilt(by_table[table], before, run, now, chosen)
+        after = _rebuild_state(by_table[table], before, run, now, chosen)
         if after is not None:
             store.write_state(after)
         return after
@@ -59,7 +59,7 @@ def rebuild_states(
     return {state.table: state for state in written if state is not None}
 
 
-def _rebuilt(
+def _rebuild_state(
     row: PlanRow, before: TableState | None, run: str, now: dt.datetime, options: ConversionOptions
 ) -> TableState | None:
     """The state of a table by its log; None when the document says so already."""
@@ -68,7 +68,7 @@ def _rebuilt(
         if before is not None and before.state in _KEPT_WITHOUT_LOG:
             return None
         name = {"refused": "refused", "exclude": "excluded"}.get(row.decision, "planned")  # type: ignore[assignment]
-    elif before is not None and _says_the_same(before, name, known):
+    elif before is not None and _agrees_with_log(before, name, known):
         return None
     sizes = {"files": row.files, "bytes": row.bytes, "owner": row.owner, "location": row.location}
     history = [] if before is None else before.history
@@ -76,8 +76,8 @@ def _rebuilt(
     return fresh.change(fresh.state, now, run=run, unit=_UNIT, changes={**sizes, "target_table": row.target, **known})
 
 
-def _says_the_same(before: TableState, name: StateName, known: Mapping[str, Any]) -> bool:
-    """Whether a document is as the log says. A synced table looks like a verified one; people may have excluded it."""
+def _agrees_with_log(before: TableState, name: StateName, known: Mapping[str, Any]) -> bool:
+    """Whether a document says what the log says. A synced table looks like a verified one."""
     same_work = before.version == known["version"] and before.verified == known["verified"]
     is_beyond_log = name != "cut_over" and before.state in ("synced", "excluded", "needs_person")
     return same_work and (before.state == name or is_beyond_log)
@@ -86,7 +86,7 @@ def _says_the_same(before: TableState, name: StateName, known: Mapping[str, Any]
 def _state_in_log(table: TableInfo, options: ConversionOptions) -> tuple[StateName | None, dict[str, Any]]:
     """What the catalog and the Delta log of a table say: its state, and what is known besides; None: it has no log."""
     from airflow_hive_to_delta.core.catalogs.definitions import current_definition
-    from airflow_hive_to_delta.core.delta.log import log_state
+    from airflow_hive_to_delta.core.delta.log.commits import log_state
     from airflow_hive_to_delta.core.lifecycle.records import Records
     from airflow_hive_to_delta.core.storage.log_storage import storage_for
     from airflow_hive_to_delta.core.storage.uri import parse_location

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, get_args
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.core.models import Document
 from airflow_hive_to_delta.core.redaction import redact_credentials
+from airflow_hive_to_delta.job.actions import ReportedAction
 
 #: The number of the documents' format.
 FORMAT = 1
@@ -33,7 +34,26 @@ StateName = Literal[
 ]
 STATES: tuple[StateName, ...] = get_args(StateName)
 Phase = Literal["convert", "sync", "cut_over", "roll_back"]
-PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+@dataclass(frozen=True)
+class PhaseInfo:
+    """What a campaign does in one of its phases."""
+
+    #: What a person is asked to approve: to convert the tables.
+    verb: str
+    #: The action of the job that works on a unit, by which a report names its numbers.
+    action: ReportedAction
+    #: The state of a table whose work is done. A table that was converted and not verified is *converted*.
+    done: StateName
+
+
+PHASES: dict[Phase, PhaseInfo] = {
+    "convert": PhaseInfo("Convert", "convert", "verified"),
+    "sync": PhaseInfo("Sync", "sync", "synced"),
+    "cut_over": PhaseInfo("Cut over", "cut_over", "cut_over"),
+    "roll_back": PhaseInfo("Roll back", "rollback", "rolled_back"),
+}
 
 _WORKED_ON: tuple[StateName, ...] = ("converted", "verified", "refused", "failed", "needs_person", "excluded")
 #: The states that a table can come to from each state. Work that is repeated leaves it where it is.

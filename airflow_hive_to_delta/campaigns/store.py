@@ -35,8 +35,8 @@ from airflow_hive_to_delta.job.file_names import safe_name
 _THREADS = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class CampaignStore:
@@ -151,8 +151,8 @@ class CampaignStore:
         found = self.map(self.read, paths)
         return ((path, document) for path, document in zip(paths, found, strict=True) if document is not None)
 
-    def map(self, work: Callable[[Given], Made], items: Iterable[Given]) -> list[Made]:
-        """What a function gives for each item, in their order; it is called side by side."""
+    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Call a function for each item, side by side. Returns the results in the order of the items."""
         items = list(items)
         if len(items) < 2:
             return [work(item) for item in items]

@@ -108,13 +108,13 @@ class UnitWork:
         return [table for name, table in tables.items() if name in self._leases]
 
     def holds(self, table: str) -> bool:
-        """Whether the work on a table is left, and its lease held."""
+        """Whether this task holds the lease of a table, whose outcome is not written yet."""
         return table in self._leases
 
     def record(
         self, table: str, outcome: WorkOutcome, links: Mapping[str, str | None] | None = None
     ) -> TableState | None:
-        """Write what became of a table, and give its lease back.
+        """Write the state of a table by the outcome of its work, and release its lease.
 
         :returns: None when the lease was lost meanwhile: whoever has it now writes the state.
         """
@@ -148,9 +148,10 @@ class UnitWork:
         is_last_try: bool,
         links: Mapping[str, str | None] | None = None,
     ) -> list[str]:
-        """Write what became of tables. The leases of the others are left to be given back.
+        """Write the states of tables by the outcomes of their work, and release their leases.
 
-        :param is_last_try: no other try of the unit follows. If one does, tables that it may help stay as they are.
+        :param is_last_try: no other try of the unit follows. If one does, tables that it may help keep their states
+            and leases.
         :returns: the names of those tables.
         """
         unfinished = [name for name, outcome in outcomes.items() if outcome.retryable and not is_last_try]
@@ -160,17 +161,17 @@ class UnitWork:
         return unfinished
 
     def end(self) -> None:
-        """Give back the leases that are left, and keep that the task of the unit has ended well."""
+        """Release the leases that are left, and record that the task of the unit has ended well."""
         left = self.release()
         self.store.write(end_path(self.unit.run, self.unit.unit), {"at": format_time(self.clock()), "left": left[:100]})
 
     def renew(self, lasts: dt.timedelta | None = None) -> None:
-        """Have the leases of the tables that are left last longer."""
+        """Extend the leases of the tables that are left."""
         kept = renew_leases(self.store, dict(self._leases), now=self.clock(), lasts=lasts or self.lease)
         self._leases = {table: kept[table] for table in self._leases if table in kept}
 
     def release(self) -> list[str]:
-        """Give back the leases of the tables that are left, whose states stay as they are. Returns their names."""
+        """Release the leases of the tables that are left, whose states stay as they are. Returns their names."""
         left = list(self._leases)
         self._release(left)
         return left

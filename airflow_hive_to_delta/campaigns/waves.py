@@ -116,7 +116,7 @@ def plan_wave(
     now: dt.datetime,
     about: Mapping[str, Any] | None = None,
 ) -> PlannedWave | None:
-    """Choose the tables of a wave and write its units. Called again in the same run, it gives what it gave before.
+    """Choose the tables of a wave and write its units. Called again in the same run, it returns the same wave.
 
     :param run: a name for the run that no other run of the campaign has.
     :param approve: take only tables that a person has approved: once and for all in the phase ``convert``, in this run
@@ -148,7 +148,7 @@ def plan_wave(
 def read_wave(store: CampaignStore, run: str) -> PlannedWave | None:
     """The wave that the run has planned; None: it has planned none, or the wave has ended since."""
     document = store.read(wave_path(run))
-    return None if document is None or document["ended"] is not None else _planned(store, document)
+    return None if document is None or document["ended"] is not None else _as_planned_wave(store, document)
 
 
 def choose_tables(
@@ -274,10 +274,10 @@ def _write_wave(
         **(about or {}),
     }
     store.write(wave_path(run), document)
-    return _planned(store, document)
+    return _as_planned_wave(store, document)
 
 
-def _planned(store: CampaignStore, document: Mapping[str, Any]) -> PlannedWave:
+def _as_planned_wave(store: CampaignStore, document: Mapping[str, Any]) -> PlannedWave:
     folder = units_folder(document["run"])
     uris = [str(store.location(f"{folder}/{number:04d}.json")) for number in range(document["units"])]
     packed = document["packed"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, ClassVar, TypeVar
 
-from airflow_hive_to_delta.core.errors import EXPIRED_CODES, RENEW_CREDENTIALS, PermanentError
+from airflow_hive_to_delta.core.errors import EXPIRED_CODES, RENEW_CREDENTIALS, describe_error
 from airflow_hive_to_delta.core.storage.aws_errors import error_code, http_status, translate_aws_error
 from airflow_hive_to_delta.engines.engine import Engine, JobError
 
@@ -155,8 +155,8 @@ def _not_started(error: Exception, doing: str, advice: Mapping[str, str], transi
 
     code = error_code(error)
     if not isinstance(error, ClientError):
-        known = translate_aws_error(error, doing)  # type: ignore[arg-type]
-        return JobError(str(known), retryable=not isinstance(known, PermanentError))
+        known = describe_error(translate_aws_error(error, doing))  # type: ignore[arg-type]
+        return JobError(known.text, retryable=known.retryable)
     text = f"{doing}: {code}: {error.response.get('Error', {}).get('Message', '')}".rstrip(": .")
     if code in EXPIRED_CODES:
         return JobError(f"{text}. {RENEW_CREDENTIALS}", retryable=True)

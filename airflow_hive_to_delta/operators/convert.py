@@ -10,11 +10,11 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.results import ConversionResult, VerifyLevel
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Reader, read_one_of, read_optional
-from airflow_hive_to_delta.operators.table_operator import TableOperator
+from airflow_hive_to_delta.operators.table_operator import ActionRun, TableOperator
 from airflow_hive_to_delta.operators.tables.assets import DEFAULT_ALIAS, emit_asset, with_alias_outlet
+from airflow_hive_to_delta.operators.tables.files import FileLists, StepResults
 from airflow_hive_to_delta.operators.tables.result_store import Result
-from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults
-from airflow_hive_to_delta.operators.tables.table_selection import TargetSchema, schema_for
+from airflow_hive_to_delta.operators.tables.selection import TargetSchema, schema_for
 from airflow_hive_to_delta.operators.tables.verification import explain_failed_verification, run_name
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
@@ -95,14 +95,14 @@ class ConvertTableOperator(TableOperator):
         self._run_id = ""
         self.check_arguments()
 
-    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[Result]:
+    def run_action(self, context: Context, tables: Sequence[TableInfo]) -> ActionRun:
         self._run_id = run_name(context)
-        run = self.run_action(context, tables)
+        run = super().run_action(context, tables)
         made = [(kept.table, ConversionResult.from_dict(kept.result)) for kept in run.results]
         self._converted = [(table, result) for table, result in made if result.success and result.status in _CHANGED]
         for _, result in self._converted:
             emit_asset(context, self.asset_alias, result.to_dict())
-        return self.conclude(context, run)
+        return run
 
     def job_arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
         return {

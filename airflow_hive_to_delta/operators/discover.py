@@ -13,11 +13,11 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.operators.arguments import Options, check_count, check_names, options_dict
-from airflow_hive_to_delta.operators.identity import aws_clients
+from airflow_hive_to_delta.operators.aws.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
 from airflow_hive_to_delta.operators.tables.outcomes import airflow_error
-from airflow_hive_to_delta.operators.tables.table_selection import Choose, TargetSchema, schema_for, select_tables
+from airflow_hive_to_delta.operators.tables.selection import Choose, TargetSchema, schema_for, select_tables
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:

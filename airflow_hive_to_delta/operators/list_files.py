@@ -67,10 +67,14 @@ class ListFilesOperator(TableOperator):
         else:
             listed = list(lister.list_in_task(known.tables))
         listed += [list_error(name, error, lister.document()) for name, error in known.errors.items()]
-        outcomes = [TableOutcome.of_error(e["table"], e["error"], e["retryable"]) for e in listed if "error" in e]
+        outcomes = [
+            TableOutcome.of_error(each["table"], each["error"], each["retryable"], each.get("error_kind"))
+            for each in listed
+            if "error" in each
+        ]
         # Of a batch the good tables go on; but first every table has its tries.
-        hopeless = len(outcomes) == len(listed)
-        if outcomes and (hopeless or (any(o.retryable for o in outcomes) and has_tries_left(context))):
+        none_is_listed = len(outcomes) == len(listed)
+        if outcomes and (none_is_listed or (any(o.retryable for o in outcomes) and has_tries_left(context))):
             fail_with_outcomes(context, outcomes)
         record_outcomes(context, outcomes, goes_on=True)
         for outcome in outcomes:

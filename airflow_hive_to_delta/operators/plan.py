@@ -136,7 +136,7 @@ class PlanMigrationOperator(SparkJobOperator):
 
 def _failed_plan(table: str, error: Exception) -> dict[str, Any]:
     """The plan of a table that its catalog does not describe any more, or not now."""
-    return TablePlan(table, "failed", "", error=str(error), retryable=describe_error(error).retryable).to_dict()
+    return TablePlan(table, "failed", "", **describe_error(error).to_fields()).to_dict()
 
 
 def _as_run_outcome(outcome: TableOutcome) -> TableOutcome:

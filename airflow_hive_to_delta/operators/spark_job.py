@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError, Task
 
 from airflow_hive_to_delta.engines import Engine, JobRequest, LocalSpark
 from airflow_hive_to_delta.links import SparkJobLink
-from airflow_hive_to_delta.operators.jobs.job_runner import JobRunner
-from airflow_hive_to_delta.operators.jobs.resumed_jobs import Deferral, ResumedJob
+from airflow_hive_to_delta.operators.jobs.resumed import Deferral, ResumedJob
+from airflow_hive_to_delta.operators.jobs.runner import JobRunner
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root
 from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 

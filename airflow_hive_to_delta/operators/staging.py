@@ -29,14 +29,14 @@ class RunFolder:
     """
 
     def __init__(self, root: str, context: Context, *, conn_id: str | None, aws_conn_id: str | None) -> None:
-        named, at, _ = root.partition("://")[2].partition("/")[0].rpartition("@")
+        named = split_connection(root)[1]
         if root.startswith(("s3://", "s3a://")):
             conn_id = aws_conn_id if conn_id is None else conn_id
             if (used := named or conn_id) is not None:
-                from airflow_hive_to_delta.operators.identity import check_connection
+                from airflow_hive_to_delta.operators.aws.identity import check_connection
 
                 check_connection(used)
-        base = ObjectStoragePath(root, conn_id=None if at else conn_id)
+        base = ObjectStoragePath(root, conn_id=conn_id if named is None else None)
         instance: Any = context["ti"]
         group, _, task = instance.task_id.rpartition(".")
         # Of each task group, so that two in one DAG keep apart.
@@ -90,6 +90,16 @@ class RunFolder:
             )
             permanent = isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError))
             raise (AirflowFailException if permanent else AirflowException)(redact_credentials(message)) from error
+
+
+def split_connection(root: str) -> tuple[str, str | None]:
+    """Split a staging root such as ``s3://conn_id@bucket/staging`` into the root alone and the id of the connection.
+
+    The id is None where the root names no connection.
+    """
+    scheme, separator, rest = root.partition("://")
+    named, at, _ = rest.partition("/")[0].rpartition("@")
+    return (f"{scheme}{separator}{rest.removeprefix(named + at)}", named) if at else (root, None)
 
 
 def _with_parent(path: ObjectStoragePath) -> ObjectStoragePath:

@@ -18,10 +18,10 @@ from airflow_hive_to_delta.operators.arguments import (
     read_optional,
     read_whole_number,
 )
-from airflow_hive_to_delta.operators.table_operator import TableOperator
+from airflow_hive_to_delta.operators.table_operator import ActionRun, TableOperator
 from airflow_hive_to_delta.operators.tables.assets import DEFAULT_ALIAS, emit_asset, with_alias_outlet
+from airflow_hive_to_delta.operators.tables.files import FileLists, StepResults
 from airflow_hive_to_delta.operators.tables.result_store import Result
-from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults
 from airflow_hive_to_delta.report.outcomes import TableOutcome
 
 if TYPE_CHECKING:
@@ -100,13 +100,13 @@ class SyncTableOperator(TableOperator):
         self.asset_alias = asset_alias
         self.check_arguments()
 
-    def execute_for(self, context: Context, tables: Sequence[TableInfo]) -> list[Result]:
-        run = self.run_action(context, tables)
+    def run_action(self, context: Context, tables: Sequence[TableInfo]) -> ActionRun:
+        run = super().run_action(context, tables)
         for result in (kept.result for kept in run.results):
             # One that a later run has synced has its event from that run.
             if result["status"] == "synced" or (result["status"] == "already_synced" and _is_of_this_run(result)):
                 emit_asset(context, self.asset_alias, result)
-        return self.conclude(context, run)
+        return run
 
     def job_arguments(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Any]:
         arguments = super().job_arguments(context, tables)

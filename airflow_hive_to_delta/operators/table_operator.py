@@ -13,11 +13,12 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.arguments import Options, Reader, check_count, check_readable, options_dict
-from airflow_hive_to_delta.operators.jobs.submitted_job import generation
+from airflow_hive_to_delta.operators.jobs.submitted import generation
 from airflow_hive_to_delta.operators.jobs.table_jobs import TableJobs
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.tables.batches import TableOrBatch, as_batch, batch_label
 from airflow_hive_to_delta.operators.tables.definitions import current_definitions
+from airflow_hive_to_delta.operators.tables.files import FileLists, StepResults, TableFiles
 from airflow_hive_to_delta.operators.tables.outcomes import (
     airflow_error,
     fail_with_outcomes,
@@ -26,7 +27,6 @@ from airflow_hive_to_delta.operators.tables.outcomes import (
     refused_as_failed,
 )
 from airflow_hive_to_delta.operators.tables.result_store import KeptResult, Result, ResultStore
-from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults, TableFiles
 from airflow_hive_to_delta.report.outcomes import RESULTS, TableOutcome
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class TableOperator(SparkJobOperator):
             errors = {name: error for name, error in errors.items() if not isinstance(error, MissingError)}
             current = {table.qualified_name: table for table in known.tables}
             ready = [current.get(t.qualified_name, t) for t in listed if t.qualified_name not in errors]
-        others += [TableOutcome.of_error(name, str(e), describe_error(e).retryable) for name, e in errors.items()]
+        others += [TableOutcome(name, "failed", **describe_error(error).to_fields()) for name, error in errors.items()]
         return ready, others
 
     def find_known_results(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Result]:  # noqa: ARG002

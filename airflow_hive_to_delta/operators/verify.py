@@ -18,9 +18,9 @@ from airflow_hive_to_delta.operators.arguments import (
     read_whole_number,
 )
 from airflow_hive_to_delta.operators.table_operator import TableOperator
+from airflow_hive_to_delta.operators.tables.files import FileLists, StepResults, TableFiles, outcomes_by_table
 from airflow_hive_to_delta.operators.tables.outcomes import VERIFICATION
 from airflow_hive_to_delta.operators.tables.result_store import Result
-from airflow_hive_to_delta.operators.tables.table_files import FileLists, StepResults, TableFiles, outcomes_by_table
 from airflow_hive_to_delta.operators.tables.verification import (
     explain_failed_verification,
     is_still_current,

@@ -35,7 +35,7 @@ from airflow_hive_to_delta.operators.campaigns.wave import (
     PlanWaveOperator,
     check_tolerance,
 )
-from airflow_hive_to_delta.operators.tables.table_selection import Choose
+from airflow_hive_to_delta.operators.tables.selection import Choose
 from airflow_hive_to_delta.task_groups.config import (
     CatalogSource,
     FileListing,

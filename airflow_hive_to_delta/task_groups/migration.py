@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator, TaskGroup
 from airflow_hive_to_delta.core.results import VerifyLevel
 from airflow_hive_to_delta.engines import Engine
 from airflow_hive_to_delta.operators.arguments import Options
-from airflow_hive_to_delta.operators.tables.table_selection import Choose
+from airflow_hive_to_delta.operators.tables.selection import Choose
 from airflow_hive_to_delta.task_groups.config import (
     CatalogSource,
     FileListing,

@@ -19,7 +19,7 @@ from airflow_hive_to_delta.operators.report import MigrationReportOperator
 from airflow_hive_to_delta.operators.sync import SyncTableOperator
 from airflow_hive_to_delta.operators.tables.assets import DEFAULT_ALIAS
 from airflow_hive_to_delta.operators.tables.outcomes import OUTCOMES
-from airflow_hive_to_delta.operators.tables.table_selection import Choose
+from airflow_hive_to_delta.operators.tables.selection import Choose
 from airflow_hive_to_delta.operators.verify import VerifyTableOperator
 from airflow_hive_to_delta.task_groups.config import (
     CatalogSource,

@@ -17,9 +17,9 @@ import botocore.session
 import pytest
 from botocore.credentials import RefreshableCredentials
 
-from airflow_hive_to_delta.operators import credential_server
-from airflow_hive_to_delta.operators.credential_server import serve_credentials
-from airflow_hive_to_delta.operators.identity import job_environment
+from airflow_hive_to_delta.operators.aws import credential_server
+from airflow_hive_to_delta.operators.aws.credential_server import serve_credentials
+from airflow_hive_to_delta.operators.aws.identity import job_environment
 from tests.support.airflow_runs import dag_source
 from tests.support.aws import REGION
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from airflow_hive_to_delta.engines import Engine, JobRef, JobRequest, JobSpec, JobStatus, watch
-from airflow_hive_to_delta.operators.jobs import job_runner
-from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder
-from airflow_hive_to_delta.operators.jobs.job_runner import JobRunner
+from airflow_hive_to_delta.operators.jobs import runner as job_runner
+from airflow_hive_to_delta.operators.jobs.folder import JobFolder
+from airflow_hive_to_delta.operators.jobs.runner import JobRunner
 from airflow_hive_to_delta.triggers import spark_job
 from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 

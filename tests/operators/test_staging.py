@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from airflow.sdk import ObjectStoragePath
 
-from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder
+from airflow_hive_to_delta.operators.jobs.folder import JobFolder
 from airflow_hive_to_delta.operators.staging import read_text
 
 

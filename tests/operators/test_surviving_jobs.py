@@ -18,8 +18,8 @@ from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.documents import begun_name, result_name
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import EarlierTries
-from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder
-from airflow_hive_to_delta.operators.jobs.submitted_job import SubmittedJob, SubmittedJobStore
+from airflow_hive_to_delta.operators.jobs.folder import JobFolder
+from airflow_hive_to_delta.operators.jobs.submitted import SubmittedJob, SubmittedJobStore
 from airflow_hive_to_delta.operators.jobs.table_jobs import TableJobs
 from airflow_hive_to_delta.triggers.job_progress import JobProgress, count_tables
 from tests.support.airflow_runs import dag_source

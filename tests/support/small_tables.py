@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_hive_to_delta.core.delta import local_frames, small_log
+from airflow_hive_to_delta.core.delta import local_frames
+from airflow_hive_to_delta.core.delta.log import driver_reader
 from airflow_hive_to_delta.core.parquet import describe
 from tests.support.spark_versions import IS_SPARK_4
 
@@ -20,7 +21,7 @@ ALL_ON_SPARK = "HIVE_TO_DELTA_ALL_ON_SPARK"
 
 def leave_nothing_to_the_driver() -> None:
     """Have Spark do in this process what the driver does for small tables."""
-    small_log.MOST_BYTES = local_frames.MOST_ROWS = describe.FEW_FILES = -1
+    driver_reader.MOST_BYTES = local_frames.MOST_ROWS = describe.FEW_FILES = -1
 
 
 @contextmanager
@@ -43,7 +44,7 @@ def count_jobs(spark: SparkSession) -> Iterator[Callable[[], int]]:
 def no_small_logs() -> Iterator[None]:
     """Have Spark read every log, as it does with large ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small_log, "MOST_BYTES", -1)
+        patch.setattr(driver_reader, "MOST_BYTES", -1)
         yield
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_hive_to_delta.core.catalogs.discovery import GlueDiscovery, UCDiscovery, from_glue, from_spark, is_absent
 from airflow_hive_to_delta.core.catalogs.partitions import glue_partition_locations, table_partitions
-from airflow_hive_to_delta.core.delta.log_files import some
+from airflow_hive_to_delta.core.delta.log.files import some
 from airflow_hive_to_delta.core.errors import AccessDeniedError, MissingError, PermanentError
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.sql import error_condition, sql_identifier

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from airflow_hive_to_delta.core.delta.action_schemas import WRITTEN_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import action_line
-from airflow_hive_to_delta.core.delta.log_files import commit_path, log_folder
+from airflow_hive_to_delta.core.delta.log.files import commit_path, log_folder
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.delta.log_files import log_folder
+from airflow_hive_to_delta.core.delta.log.files import log_folder
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import Location

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.delta.log import log_state
-from airflow_hive_to_delta.core.delta.log_files import commit_path, is_there
+from airflow_hive_to_delta.core.delta.log.commits import log_state
+from airflow_hive_to_delta.core.delta.log.files import commit_path, is_there
 from airflow_hive_to_delta.core.errors import PermanentError, SchemaError
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call

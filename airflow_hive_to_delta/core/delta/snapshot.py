@@ -21,11 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from airflow_hive_to_delta.core.delta.action_schemas import LATEST_ACTIONS_SCHEMA, READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import Metadata, metadata_of
 from airflow_hive_to_delta.core.delta.local_frames import collect_small, local_frame
-from airflow_hive_to_delta.core.delta.log_files import commit_path, is_ours, log_folder
-from airflow_hive_to_delta.core.delta.log_reader import log_reader, read_checkpoint
-from airflow_hive_to_delta.core.delta.log_segment import LogSegment, log_segment
-from airflow_hive_to_delta.core.delta.protocol import Protocol, check_readable
-from airflow_hive_to_delta.core.delta.small_log import (
+from airflow_hive_to_delta.core.delta.log.driver_reader import (
     MOST_CHECKPOINT_BYTES,
     Action,
     LogEntry,
@@ -35,6 +31,10 @@ from airflow_hive_to_delta.core.delta.small_log import (
     parse_checkpoint,
     read_entries,
 )
+from airflow_hive_to_delta.core.delta.log.files import commit_path, is_ours, log_folder
+from airflow_hive_to_delta.core.delta.log.segment import LogSegment, log_segment
+from airflow_hive_to_delta.core.delta.log.spark_reader import log_reader, read_checkpoint
+from airflow_hive_to_delta.core.delta.protocol import Protocol, check_readable
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
     HiveToDeltaError,

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from airflow_hive_to_delta.core.delta.log import log_state
+from airflow_hive_to_delta.core.delta.log.commits import log_state
 from airflow_hive_to_delta.core.delta.snapshot import Commit, Snapshot, snapshot_of
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.models import TableInfo

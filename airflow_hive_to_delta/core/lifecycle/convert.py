@@ -25,9 +25,9 @@ from airflow_hive_to_delta.core.catalogs.target_names import (
     with_target_names,
 )
 from airflow_hive_to_delta.core.delta import actions as log_actions
-from airflow_hive_to_delta.core.delta import log as delta_log
 from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
-from airflow_hive_to_delta.core.delta.log_files import log_folder
+from airflow_hive_to_delta.core.delta.log import commits as delta_log
+from airflow_hive_to_delta.core.delta.log.files import log_folder
 from airflow_hive_to_delta.core.errors import PermanentError, is_refusal
 from airflow_hive_to_delta.core.files import ListedFiles
 from airflow_hive_to_delta.core.lifecycle.commit_writer import write_actions, write_adds

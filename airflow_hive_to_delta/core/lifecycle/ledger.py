@@ -26,7 +26,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta.local_frames import arrow_table, local_frame
-from airflow_hive_to_delta.core.delta.log_reader import log_reader
+from airflow_hive_to_delta.core.delta.log.spark_reader import log_reader
 from airflow_hive_to_delta.core.delta.snapshot import Commit
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.lifecycle.records import Records

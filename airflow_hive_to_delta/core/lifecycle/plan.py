@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from airflow_hive_to_delta.core.catalogs.discovery import Discovery
-    from airflow_hive_to_delta.core.delta.log import LogState
+    from airflow_hive_to_delta.core.delta.log.commits import LogState
     from airflow_hive_to_delta.core.schema.merge import TableSchema
 
 

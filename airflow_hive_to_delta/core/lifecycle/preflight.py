@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta import actions as log_actions
-from airflow_hive_to_delta.core.delta import log as delta_log
+from airflow_hive_to_delta.core.delta.log import commits as delta_log
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, SchemaError
 from airflow_hive_to_delta.core.parquet.describe import DescribedFiles, describe_files
 from airflow_hive_to_delta.core.parquet.statistics import TableLeaf, indexed_leaves

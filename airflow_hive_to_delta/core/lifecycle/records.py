@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalogs.registration import Target
-from airflow_hive_to_delta.core.delta.log_files import (
+from airflow_hive_to_delta.core.delta.log.files import (
     commit_info_of,
     commit_path,
     is_conversion,

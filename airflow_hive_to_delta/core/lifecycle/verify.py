@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from airflow_hive_to_delta.core.delta.log_files import some
+from airflow_hive_to_delta.core.delta.log.files import some
 from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
 from airflow_hive_to_delta.core.errors import (

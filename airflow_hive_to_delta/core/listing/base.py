@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from airflow_hive_to_delta.core.delta.log import latest_version
+from airflow_hive_to_delta.core.delta.log.commits import latest_version
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles, map_pairs
 from airflow_hive_to_delta.core.models import ParquetFileInfo, TableInfo

@@ -19,7 +19,7 @@ from airflow_hive_to_delta.core.errors import (
     HiveToDeltaError,
     PartitionError,
     StaleFileListError,
-    TransientError,
+    describe_error,
 )
 from airflow_hive_to_delta.core.parquet.statistics import StatisticsWriter, TableLeaf
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
@@ -74,11 +74,7 @@ class FilePlacement:
 
 def error_row(error: HiveToDeltaError) -> dict[str, Any]:
     """The columns of DESCRIBED_SCHEMA for a file that cannot be part of the table because of this error."""
-    return {
-        "error": str(error),
-        "error_kind": type(error).__name__,
-        "retryable": isinstance(error, TransientError),
-    }
+    return describe_error(error).to_fields()
 
 
 def placement_row(placement: FilePlacement) -> dict[str, Any]:

@@ -10,47 +10,38 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow_hive_to_delta.campaigns.closing import SUMMARY
 from airflow_hive_to_delta.campaigns.decisions import read_decisions, record_approval
 from airflow_hive_to_delta.campaigns.plan import PlanRow, read_plan, with_decisions
-from airflow_hive_to_delta.campaigns.states import Phase
+from airflow_hive_to_delta.campaigns.states import PHASES, Phase
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import now
 from airflow_hive_to_delta.campaigns.waves import choose_tables
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.job.file_names import safe_name
-from airflow_hive_to_delta.operators.campaigns.campaign_operator import check_campaign, open_store, run_key
+from airflow_hive_to_delta.operators.campaigns.campaign_operator import CampaignOperator
 from airflow_hive_to_delta.operators.tables.outcomes import airflow_error
 from airflow_hive_to_delta.report.formatting import format_bytes
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_VERBS: dict[Phase, str] = {
-    "convert": "Convert",
-    "sync": "Sync",
-    "cut_over": "Cut over",
-    "roll_back": "Roll back",
-}
 _MOST_ROWS = 20
 
 
-class CampaignApprovalOperator(ApprovalOperator):
+class CampaignApprovalOperator(CampaignOperator, ApprovalOperator):
     """Asks a person to approve the tables that wait, with the plan's numbers in the question.
 
     Nobody is asked when no table waits. Of a conversion each table is approved once, for all waves; a cut-over is
     approved for the run that asks. Who rejects it skips the tasks after it.
 
-    :param campaign: the name of the campaign.
     :param phase: what is to be approved.
-    :param staging: the staging root, on S3 or on a disk that all workers share. (templated)
     :param verify: whether the campaign verifies what it converts.
     :param only: patterns of the tables that the phase takes. (templated)
 
-    ``staging_conn_id``, ``aws_conn_id`` and ``region_name`` are those of :class:`PlanWaveOperator`; the other
-    parameters, such as ``assigned_users``, ``notifiers`` and ``response_timeout``, those of Airflow's
+    The other parameters, such as ``assigned_users``, ``notifiers`` and ``response_timeout``, are those of Airflow's
     ``ApprovalOperator``.
     """
 
     template_fields: Sequence[str] = (
-        *("only", "staging", "staging_conn_id", "aws_conn_id", "region_name"),
+        *("only", *CampaignOperator.template_fields),
         *ApprovalOperator.template_fields,
     )
 
@@ -58,30 +49,20 @@ class CampaignApprovalOperator(ApprovalOperator):
         self,
         *,
         campaign: str,
-        staging: str,
         phase: Phase = "convert",
         verify: bool = True,
         only: str | Sequence[str] | None = None,
-        staging_conn_id: str | None = None,
-        aws_conn_id: str | None = "aws_default",
-        region_name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("subject", f"{_VERBS.get(phase, phase)} the tables of the campaign {campaign}?")
-        super().__init__(**kwargs)
-        check_campaign(campaign, staging, phase)
-        self.campaign = campaign
-        self.staging = staging
-        self.phase: Phase = phase
+        verb = PHASES[phase].verb if phase in PHASES else phase  # which is refused below
+        kwargs.setdefault("subject", f"{verb} the tables of the campaign {campaign}?")
+        super().__init__(campaign=campaign, phase=phase, **kwargs)
         self.verify = verify
         self.only = only
-        self.staging_conn_id = staging_conn_id
-        self.aws_conn_id = aws_conn_id
-        self.region_name = region_name
 
     def execute(self, context: Context) -> Any:
         try:
-            store = self._open_store()
+            store = self.open_store()
             waiting = self._waiting(store)
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
@@ -100,26 +81,17 @@ class CampaignApprovalOperator(ApprovalOperator):
             return {"approved": False}
         by = str((answer.get("responded_by_user") or {}).get("name") or "a person")
         try:
-            store = self._open_store()
+            store = self.open_store()
             # What was asked for, whatever the plan says by now.
             asked = store.read(self._question_path(context)) or {"tables": []}
-            run = run_key(context, self.phase)
+            run = self.run_key(context)
             record_approval(store, self.phase, asked["tables"], run=run, by=by, now=now())
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
         return {"approved": True, "by": by, "tables": len(asked["tables"])}
 
     def _question_path(self, context: Context) -> str:
-        return f"questions/{safe_name(run_key(context, self.phase))}.json"
-
-    def _open_store(self) -> CampaignStore:
-        return open_store(
-            self.staging,
-            self.campaign,
-            staging_conn_id=self.staging_conn_id,
-            aws_conn_id=self.aws_conn_id,
-            region_name=self.region_name,
-        )
+        return f"questions/{safe_name(self.run_key(context))}.json"
 
     def _waiting(self, store: CampaignStore) -> list[PlanRow]:
         rows = with_decisions(read_plan(store), read_decisions(store))
@@ -134,7 +106,7 @@ def _describe(phase: Phase, rows: Sequence[PlanRow], store: CampaignStore) -> st
     """The question, as Markdown. Names are in code, so that nothing of them is taken for Markdown."""
     files, size = sum(row.files for row in rows), sum(row.bytes for row in rows)
     lines = [
-        f"**{_VERBS[phase]} {len(rows)} tables** with {files:,} files and {format_bytes(size)}.",
+        f"**{PHASES[phase].verb} {len(rows)} tables** with {files:,} files and {format_bytes(size)}.",
         "",
         "| table | owner | files | size |",
         "|---|---|---:|---:|",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.campaigns.states import PHASES, Phase
 from airflow_hive_to_delta.campaigns.store import CampaignStore, check_name
-from airflow_hive_to_delta.operators.identity import aws_clients
-from airflow_hive_to_delta.operators.staging import check_root
+from airflow_hive_to_delta.operators.aws.identity import aws_clients
+from airflow_hive_to_delta.operators.staging import check_root, split_connection
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -55,13 +55,7 @@ class CampaignOperator(BaseOperator):
 
     def open_store(self) -> CampaignStore:
         """The documents of the campaign."""
-        return open_store(
-            self.staging,
-            self.campaign,
-            staging_conn_id=self.staging_conn_id,
-            aws_conn_id=self.aws_conn_id,
-            region_name=self.region_name,
-        )
+        return open_store_of(self)
 
     def run_key(self, context: Context) -> str:
         """The name of this run's wave."""
@@ -79,6 +73,27 @@ def check_campaign(campaign: str, staging: str, phase: str) -> None:
         raise ValueError(f"phase is {phase!r}, expected one of {', '.join(PHASES)}")
 
 
+class CampaignTask(Protocol):
+    """A task that knows where the documents of its campaign are."""
+
+    campaign: str
+    staging: str
+    staging_conn_id: str | None
+    aws_conn_id: str | None
+    region_name: str | None
+
+
+def open_store_of(task: CampaignTask) -> CampaignStore:
+    """The documents of a task's campaign: see :func:`open_store`."""
+    return open_store(
+        task.staging,
+        task.campaign,
+        staging_conn_id=task.staging_conn_id,
+        aws_conn_id=task.aws_conn_id,
+        region_name=task.region_name,
+    )
+
+
 def open_store(
     staging: str,
     campaign: str,
@@ -92,20 +107,18 @@ def open_store(
     :param staging: the staging root; ``s3://conn_id@bucket/folder`` names the connection, too.
     :raises AirflowFailException: the staging root or the name cannot be one.
     """
-    scheme, _, rest = staging.partition("://")
-    named, at, _ = rest.partition("/")[0].rpartition("@")
-    if at:
-        staging = f"{scheme}://{rest.removeprefix(named + at)}"
+    root, named = split_connection(staging)
+    scheme, _, rest = root.partition("://")
     try:
         if not scheme.startswith("s3"):
-            return CampaignStore.open(staging, campaign)
+            return CampaignStore.open(root, campaign)
         from airflow_hive_to_delta.core.storage.aws import s3_client
 
         conn_id = named or (aws_conn_id if staging_conn_id is None else staging_conn_id)
         with aws_clients(conn_id, region_name):
             # Its own client: the tasks' other clients may have another identity.
-            client = s3_client(rest.rpartition("@")[2].partition("/")[0], region_name)
-        return CampaignStore.open(staging, campaign, s3_client=client)
+            client = s3_client(rest.partition("/")[0], region_name)
+        return CampaignStore.open(root, campaign, s3_client=client)
     except ValueError as error:
         raise AirflowFailException(str(error)) from error
 

@@ -27,12 +27,12 @@ from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.redaction import redact_credentials
+from airflow_hive_to_delta.operators.aws.identity import aws_clients
 from airflow_hive_to_delta.operators.campaigns.campaign_operator import check_campaign, open_store, run_key
 from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, DiscoverOperator, GlueDiscoverOperator
-from airflow_hive_to_delta.operators.identity import aws_clients
 from airflow_hive_to_delta.operators.tables.batches import Table
 from airflow_hive_to_delta.operators.tables.outcomes import airflow_error
-from airflow_hive_to_delta.operators.tables.table_selection import schema_for, select_tables
+from airflow_hive_to_delta.operators.tables.selection import schema_for, select_tables
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

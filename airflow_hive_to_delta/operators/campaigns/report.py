@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.campaigns.closing import ClosedWave
-from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState
+from airflow_hive_to_delta.campaigns.states import PHASES, StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
-from airflow_hive_to_delta.job.actions import ReportedAction
 from airflow_hive_to_delta.operators.report_publishing import describe_run, seconds_since_start
 from airflow_hive_to_delta.report.html import render_html
 from airflow_hive_to_delta.report.outcomes import OutcomeStatus, TableOutcome, build_report
@@ -16,12 +15,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 REPORT_PAGE = "page"
-_ACTIONS: dict[Phase, ReportedAction] = {
-    "convert": "convert",
-    "sync": "sync",
-    "cut_over": "cut_over",
-    "roll_back": "rollback",
-}
 _STATUSES: dict[StateName, OutcomeStatus] = {
     "planned": "convertible",
     "approved": "convertible",
@@ -43,7 +36,7 @@ def write_report(store: CampaignStore, closed: ClosedWave, context: Context) -> 
         (outcome_of_state(state) for state in closed.states.values()),
         title=f"Hive to Delta: {store.campaign}",
         run=describe_run(context),
-        action=_ACTIONS[closed.phase],
+        action=PHASES[closed.phase].action,
         elapsed_seconds=seconds_since_start(context),
     )
     store.write_bytes("report.html", render_html(report).encode())

@@ -14,26 +14,23 @@ from airflow_hive_to_delta.campaigns.states import Phase, Retries
 from airflow_hive_to_delta.campaigns.units import Unit, UnitWork, read_unit
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, StaleFileListError
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.results import ConversionResult
-from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
-from airflow_hive_to_delta.operators.campaigns.campaign_operator import check_campaign, open_store
+from airflow_hive_to_delta.job.manifests import INLINE_LIMIT, list_error
+from airflow_hive_to_delta.operators.campaigns.campaign_operator import check_campaign, open_store_of
 from airflow_hive_to_delta.operators.campaigns.live_states import LiveStates
 from airflow_hive_to_delta.operators.convert import ConvertTableOperator
 from airflow_hive_to_delta.operators.cut_over import CutOverTableOperator
 from airflow_hive_to_delta.operators.rollback import RollbackTableOperator
 from airflow_hive_to_delta.operators.sync import SyncTableOperator
 from airflow_hive_to_delta.operators.table_operator import ActionRun, TableOperator
-from airflow_hive_to_delta.operators.tables.assets import emit_asset
 from airflow_hive_to_delta.operators.tables.batches import batch_label
 from airflow_hive_to_delta.operators.tables.file_lister import FileLister, Strategy, check_listing
+from airflow_hive_to_delta.operators.tables.files import TableFiles
 from airflow_hive_to_delta.operators.tables.outcomes import (
     ReportedError,
     ReportedFailure,
     airflow_error,
     has_tries_left,
 )
-from airflow_hive_to_delta.operators.tables.table_files import TableFiles
-from airflow_hive_to_delta.operators.tables.verification import run_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -109,13 +106,7 @@ class UnitOperator(TableOperator):
         return f"{self._unit.unit}: {batch_label(self._unit.tables)}"[:250]
 
     def execute(self, context: Context) -> Any:
-        store = open_store(
-            self.staging,
-            self.campaign,
-            staging_conn_id=self.staging_conn_id,
-            aws_conn_id=self.aws_conn_id,
-            region_name=self.region_name,
-        )
+        store = open_store_of(self)
         try:
             self._unit = read_unit(store, str(self.unit))
             work = UnitWork(store, self._unit, self.attempts, lease=self.lease, probation=self.probation)
@@ -195,8 +186,7 @@ class UnitOperator(TableOperator):
         """What stands for the list of a table that the job lists itself: an error, and how it is listed."""
         if self._lists_by_source and table.source == "spark":
             lister = replace(lister, strategy="spark")
-        error = {"error": _NOT_LISTED, "retryable": False, "error_kind": StaleFileListError.__name__}
-        return {"table": table.qualified_name, **error, "listing": lister.document()}
+        return list_error(table.qualified_name, StaleFileListError(_NOT_LISTED), lister.document())
 
 
 class ConvertUnitOperator(UnitOperator, ConvertTableOperator):
@@ -208,17 +198,6 @@ class ConvertUnitOperator(UnitOperator, ConvertTableOperator):
     def __init__(self, *, asset_alias: str | None = None, **kwargs: Any) -> None:
         super().__init__(files=[], asset_alias=asset_alias, **kwargs)
 
-    def run_action(self, context: Context, tables: Sequence[TableInfo]) -> ActionRun:
-        self._run_id = run_name(context)
-        return super().run_action(context, tables)
-
-    def conclude_unit(self, context: Context, work: UnitWork, run: ActionRun) -> None:
-        made = [(kept.table, ConversionResult.from_dict(kept.result)) for kept in run.results]
-        self._converted = [(table, result) for table, result in made if result.success and result.status == "converted"]
-        for _, result in self._converted:
-            emit_asset(context, self.asset_alias, result.to_dict())
-        super().conclude_unit(context, work, run)
-
 
 class SyncUnitOperator(UnitOperator, SyncTableOperator):
     """Syncs the tables of a unit: see :class:`SyncTableOperator`."""
@@ -228,12 +207,6 @@ class SyncUnitOperator(UnitOperator, SyncTableOperator):
 
     def __init__(self, *, asset_alias: str | None = None, **kwargs: Any) -> None:
         super().__init__(files=[], asset_alias=asset_alias, **kwargs)
-
-    def conclude_unit(self, context: Context, work: UnitWork, run: ActionRun) -> None:
-        for kept in run.results:
-            if kept.result["status"] == "synced":
-                emit_asset(context, self.asset_alias, kept.result)
-        super().conclude_unit(context, work, run)
 
 
 class CutOverUnitOperator(UnitOperator, CutOverTableOperator):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.operators.identity import aws_clients
+from airflow_hive_to_delta.operators.aws.identity import aws_clients
 
 
 @dataclass

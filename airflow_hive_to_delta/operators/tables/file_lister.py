@@ -11,7 +11,7 @@ from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.file_names import safe_name
 from airflow_hive_to_delta.job.manifests import FileList, first_of, list_error, too_many, write_manifest
-from airflow_hive_to_delta.operators.identity import aws_clients
+from airflow_hive_to_delta.operators.aws.identity import aws_clients
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
 from airflow_hive_to_delta.operators.tables.batches import batch_label
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
-from airflow_hive_to_delta.operators.identity import aws_clients
+from airflow_hive_to_delta.operators.aws.identity import aws_clients
 from airflow_hive_to_delta.report.outcomes import LIST_AGAIN, TableOutcome
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def is_still_current(
     :param options: :class:`ConversionOptions` as a dict.
     :raises Exception: the log cannot be read from here.
     """
-    from airflow_hive_to_delta.core.delta.log import log_state
+    from airflow_hive_to_delta.core.delta.log.commits import log_state
     from airflow_hive_to_delta.core.storage.log_storage import storage_for
     from airflow_hive_to_delta.core.storage.uri import parse_location
 

@@ -19,7 +19,7 @@ from airflow_hive_to_delta.core.catalogs.registration import (
     register,
     target_of,
 )
-from airflow_hive_to_delta.core.delta.log import generate_delta_log, write_delta_log
+from airflow_hive_to_delta.core.delta.log.commits import generate_delta_log, write_delta_log
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.sql import sql_identifier, sql_literal

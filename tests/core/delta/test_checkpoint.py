@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from airflow_hive_to_delta.core.delta import checkpoint
 from airflow_hive_to_delta.core.delta.actions import action_line, add_action
 from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
-from airflow_hive_to_delta.core.delta.log import generate_delta_log, log_state, write_delta_log
-from airflow_hive_to_delta.core.delta.log_files import log_folder
+from airflow_hive_to_delta.core.delta.log.commits import generate_delta_log, log_state, write_delta_log
+from airflow_hive_to_delta.core.delta.log.files import log_folder
 from airflow_hive_to_delta.core.errors import PermanentError, TransientError
 from airflow_hive_to_delta.core.models import ParquetFileInfo
 from airflow_hive_to_delta.core.options import ConversionOptions

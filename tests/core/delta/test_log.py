@@ -28,7 +28,7 @@ from airflow_hive_to_delta.core.delta.actions import (
     metadata_action,
     protocol_action,
 )
-from airflow_hive_to_delta.core.delta.log import (
+from airflow_hive_to_delta.core.delta.log.commits import (
     LogState,
     build_add_action,
     commit,
@@ -37,8 +37,8 @@ from airflow_hive_to_delta.core.delta.log import (
     read_metadata,
     write_delta_log,
 )
-from airflow_hive_to_delta.core.delta.log_files import commit_path, log_files, log_folder, records_folder
-from airflow_hive_to_delta.core.delta.log_segment import log_segment
+from airflow_hive_to_delta.core.delta.log.files import commit_path, log_files, log_folder, records_folder
+from airflow_hive_to_delta.core.delta.log.segment import log_segment
 from airflow_hive_to_delta.core.errors import (
     MissingError,
     PartitionError,

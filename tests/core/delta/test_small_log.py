@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions
-from airflow_hive_to_delta.core.delta import small_log
 from airflow_hive_to_delta.core.delta.actions import metadata_action
 from airflow_hive_to_delta.core.delta.local_frames import local_frame
-from airflow_hive_to_delta.core.delta.small_log import parse_checkpoint
+from airflow_hive_to_delta.core.delta.log import driver_reader
+from airflow_hive_to_delta.core.delta.log.driver_reader import parse_checkpoint
 from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
@@ -162,11 +162,11 @@ def test_a_small_log_needs_no_spark_job(
 
 
 def test_entries_are_small_by_their_bytes_and_their_number() -> None:
-    assert small_log.is_small([])
-    assert small_log.is_small([small_log.MOST_BYTES - 1, 1])
-    assert not small_log.is_small([small_log.MOST_BYTES, 1])
-    assert small_log.is_small([1] * small_log.MOST_ENTRIES)
-    assert not small_log.is_small([1] * (small_log.MOST_ENTRIES + 1))
+    assert driver_reader.is_small([])
+    assert driver_reader.is_small([driver_reader.MOST_BYTES - 1, 1])
+    assert not driver_reader.is_small([driver_reader.MOST_BYTES, 1])
+    assert driver_reader.is_small([1] * driver_reader.MOST_ENTRIES)
+    assert not driver_reader.is_small([1] * (driver_reader.MOST_ENTRIES + 1))
 
 
 @pytest.mark.parametrize(
@@ -187,12 +187,12 @@ def test_entries_are_small_by_their_bytes_and_their_number() -> None:
 )  # fmt: skip
 def test_the_driver_leaves_to_spark_what_it_does_not_understand(line: str) -> None:
     with pytest.raises((ValueError, RecursionError)):
-        small_log.parse_entry(line.encode(), 0)
+        driver_reader.parse_entry(line.encode(), 0)
 
 
 def test_an_entry_that_is_not_utf8_is_left_to_spark() -> None:
     with pytest.raises(ValueError, match="utf-8"):
-        small_log.parse_entry(b'{"add":{"path":"\xff"}}', 0)
+        driver_reader.parse_entry(b'{"add":{"path":"\xff"}}', 0)
 
 
 def test_a_local_frame_of_no_rows_is_empty(spark: SparkSession) -> None:

@@ -134,7 +134,7 @@ def test_many_parts_of_the_ledger_are_written_together(converted: Folder, monkey
 KILLED = """
 import os, signal, sys
 from airflow_hive_to_delta import local_session
-from airflow_hive_to_delta.core.delta import log as delta_log
+from airflow_hive_to_delta.core.delta.log import commits as delta_log
 from airflow_hive_to_delta.core.lifecycle.sync import sync
 from tests.support.hive_folder import Folder
 from pathlib import Path

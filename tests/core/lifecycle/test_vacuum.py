@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +27,6 @@ from airflow_hive_to_delta.core.lifecycle.sync.sync import sync_table
 from airflow_hive_to_delta.core.lifecycle.vacuum import orphans
 from airflow_hive_to_delta.core.lifecycle.vacuum.vacuum import vacuum_external_files
 from airflow_hive_to_delta.core.listing.spark import DatabricksListing
-from airflow_hive_to_delta.core.results import VacuumResult
 from airflow_hive_to_delta.core.storage import aws
 from airflow_hive_to_delta.core.storage.base import Storage
 from airflow_hive_to_delta.core.storage.existence import look_up_files
@@ -42,62 +40,12 @@ from tests.support.lake import PARQUET, Lake
 from tests.support.oracle import delta_at
 from tests.support.s3_servers import answer_with
 from tests.support.tables import convert_folder, write_parquet
+from tests.support.vacuumed_table import HOUR, VacuumedTable, added, removed
 
 pytestmark = pytest.mark.slow
 
-HOUR = 3_600_000
 VECTOR = {"storageType": "i", "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", "sizeInBytes": 40,
           "cardinality": 6}  # fmt: skip
-
-
-class Table:
-    """A converted table whose partition 2 lies in another bucket, with the files that it was given."""
-
-    def __init__(self, lake: Lake, *names: str, target: str | None = None, **options: Any) -> None:
-        self.lake = lake
-        self.other = lake.add_bucket()
-        lake.put("t/p=1/f", {"id": [1, 2]})
-        for number, name in enumerate(names):
-            lake.put(name, {"id": [10 + number]}, self.other)
-        lake.glue_table(
-            {"id": "bigint"}, {"p": "int"}, [(["1"], f"{lake.location()}/p=1"), (["2"], f"s3://{self.other}/")]
-        )
-        result = lake.convert((None, target and f"{lake.database}_{target}"), **options)
-        assert result.success, result.error
-        self.versions = 0
-
-    def uri(self, name: str) -> str:
-        return f"s3://{self.other}/{name}"
-
-    def commit(self, *actions: dict[str, Any]) -> None:
-        """Commit an entry as another writer."""
-        self.versions += 1
-        info = {"commitInfo": {"timestamp": 0, "operation": "DELETE", "engineInfo": "another"}}
-        body = "\n".join(map(json.dumps, (info, *actions)))
-        self.lake.put(f"t/_delta_log/{self.versions:020d}.json", body.encode())
-
-    def remove(self, *paths: str, hours: float = 200) -> None:
-        self.commit(*(removed(path, hours) for path in paths))
-
-    def drop_partition(self) -> None:
-        """Hive drops the partition in the other bucket, and as of any external table its files stay."""
-        self.lake.glue.delete_partition(DatabaseName=self.lake.database, TableName="t", PartitionValues=["2"])
-
-    def vacuum(self, *arguments: Any, **named: Any) -> VacuumResult:
-        return vacuum_external_files(self.lake.spark, self.lake.location(), *arguments, **named)
-
-    def there(self) -> set[str]:
-        return {name for name in self.lake.objects() if "/_delta_log" not in name}
-
-
-def removed(path: str, hours: float = 200, **more: Any) -> dict[str, Any]:
-    moment = int(time.time() * 1000 - hours * HOUR)
-    return {"remove": {"path": path, "deletionTimestamp": moment, "dataChange": True, **more}}
-
-
-def added(path: str, **more: Any) -> dict[str, Any]:
-    values = {"partitionValues": {"p": "2"}, "size": 1, "modificationTime": 0, "dataChange": True}
-    return {"add": {"path": path, **values, **more}}
 
 
 # --- what goes ---------------------------------------------------------------------------------------------------
@@ -106,7 +54,7 @@ def added(path: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.slow
 def test_what_delta_removed_long_ago_goes_when_hive_has_dropped_it(lake: Lake) -> None:
     """A real DELETE removes the files, and its entry is made old."""
-    table = Table(lake, "a", "b")
+    table = VacuumedTable(lake, "a", "b")
     lake.spark.sql(f"DELETE FROM delta.`{lake.location()}` WHERE id IN (1, 10)")
     key = f"t/_delta_log/{1:020d}.json"
     entry = lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read().decode()
@@ -139,7 +87,7 @@ def test_what_delta_removed_long_ago_goes_when_hive_has_dropped_it(lake: Lake) -
 
 
 def test_what_a_sync_removed_because_hive_dropped_it_stays_for_hive(lake: Lake) -> None:
-    table = Table(lake, "f")
+    table = VacuumedTable(lake, "f")
     table.drop_partition()
     (hive,) = GlueDiscovery(lake.database).discover()
     assert sync_table(lake.spark, hive, S3Listing(), output_mode="complete").num_removed_files == 1
@@ -151,7 +99,7 @@ def test_what_a_sync_removed_because_hive_dropped_it_stays_for_hive(lake: Lake) 
 
 @pytest.mark.slow
 def test_what_delta_put_into_the_table_may_be_another_tables(lake: Lake) -> None:
-    table = Table(lake, "f")
+    table = VacuumedTable(lake, "f")
     other = lake.add_bucket()
     source, delta = f"s3://{other}/src", f"delta.`{lake.location()}`"
     rows = lake.spark.createDataFrame([(77, 1)], "id bigint, p int")
@@ -165,7 +113,7 @@ def test_what_delta_put_into_the_table_may_be_another_tables(lake: Lake) -> None
 
 
 def test_a_partition_of_another_table_stays(lake: Lake) -> None:
-    table = Table(lake, "a", "b")
+    table = VacuumedTable(lake, "a", "b")
     lake.glue_table({"id": "bigint"}, {"p": "int"}, [(["2"], f"s3://{table.other}/")], name="u")
     table.remove(table.uri("a"))
     table.drop_partition()
@@ -175,7 +123,7 @@ def test_a_partition_of_another_table_stays(lake: Lake) -> None:
 @pytest.mark.slow
 def test_what_the_log_has_forgotten_is_found_by_the_ledger(lake: Lake) -> None:
     """Delta forgets a removal as soon as it is as old as a vacuum waits for."""
-    table = Table(lake, "a", "b")
+    table = VacuumedTable(lake, "a", "b")
     delta = f"delta.`{lake.location()}`"
     lake.spark.sql(f"DELETE FROM {delta} WHERE id = 10")
     (hive,) = GlueDiscovery(lake.database).discover()
@@ -197,7 +145,7 @@ def test_what_the_log_has_forgotten_is_found_by_the_ledger(lake: Lake) -> None:
 
 def test_names_with_every_character(lake: Lake) -> None:
     names = ["x y%20/a+b", "x y /a", "é=ü/%", "x%20y/a"]
-    table = Table(lake, *names)
+    table = VacuumedTable(lake, *names)
     table.drop_partition()
     entry = lake.s3.get_object(Bucket=lake.bucket, Key=f"t/_delta_log/{0:020d}.json")["Body"].read().decode()
     paths = [json.loads(line)["add"]["path"] for line in entry.splitlines() if line.startswith('{"add"')]
@@ -210,7 +158,7 @@ def test_names_with_every_character(lake: Lake) -> None:
 
 def test_files_under_the_root_are_never_touched(lake: Lake) -> None:
     """Neither by a relative path, nor by an absolute one, nor by one that leads out and in again."""
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     table.drop_partition()
     root = lake.location()
     lake.put("t2/f", b"of another table")
@@ -226,7 +174,7 @@ def test_files_under_the_root_are_never_touched(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_the_retention(lake: Lake) -> None:
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     table.drop_partition()
     table.remove(table.uri("a"), hours=100)
     assert table.vacuum().orphaned_files == []
@@ -243,7 +191,7 @@ def test_the_retention(lake: Lake) -> None:
     [("interval 4 days", 96.5, True), ("interval 30 days 2 hours", 168, False)],
 )
 def test_the_tables_own_retention(lake: Lake, interval: str, hours: float, found: bool) -> None:
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     table.drop_partition()
     entry = lake.s3.get_object(Bucket=lake.bucket, Key=f"t/_delta_log/{0:020d}.json")["Body"].read().decode()
     metadata = next(json.loads(line) for line in entry.splitlines() if line.startswith('{"metaData"'))
@@ -258,7 +206,7 @@ def test_the_tables_own_retention(lake: Lake, interval: str, hours: float, found
 
 
 def test_a_removal_without_a_time_keeps_the_file(lake: Lake) -> None:
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     table.drop_partition()
     table.commit({"remove": {"path": table.uri("a"), "dataChange": True}})
     result = table.vacuum(dry_run=False)
@@ -269,7 +217,7 @@ def test_a_removal_without_a_time_keeps_the_file(lake: Lake) -> None:
 
 
 def test_a_file_that_is_live_in_any_form_stays(lake: Lake) -> None:
-    table = Table(lake, "with vector", "spelt", "slashes", "gone")
+    table = VacuumedTable(lake, "with vector", "spelt", "slashes", "gone")
     table.drop_partition()
     table.remove(f"S3A://{table.other}/spelt", f"s3://{table.other}//slashes")
     table.commit(removed(table.uri("with%20vector")), removed(table.uri("gone")))
@@ -280,7 +228,7 @@ def test_a_file_that_is_live_in_any_form_stays(lake: Lake) -> None:
 
 
 def test_a_file_that_was_written_again_stays(lake: Lake) -> None:
-    table = Table(lake, "a", "b")
+    table = VacuumedTable(lake, "a", "b")
     table.drop_partition()
     table.commit(*(removed(table.uri(name), size=lake.s3.head_object(Bucket=table.other, Key=name)["ContentLength"])
                    for name in ("a", "b")))  # fmt: skip
@@ -291,7 +239,7 @@ def test_a_file_that_was_written_again_stays(lake: Lake) -> None:
 
 
 def test_only_under_the_allowed_roots(lake: Lake) -> None:
-    table = Table(lake, "in/a", "out/a")
+    table = VacuumedTable(lake, "in/a", "out/a")
     table.drop_partition()
     table.remove(table.uri("in/a"), table.uri("out/a"))
     result = table.vacuum(dry_run=False, options=ConversionOptions(allowed_roots=[f"s3a://{table.other}/in"]))
@@ -300,7 +248,7 @@ def test_only_under_the_allowed_roots(lake: Lake) -> None:
 
 
 def test_a_location_of_another_table_stays_and_a_source_that_glue_does_not_find_has_none(lake: Lake) -> None:
-    table = Table(lake, "a", "theirs/a", "theirs2/a")
+    table = VacuumedTable(lake, "a", "theirs/a", "theirs2/a")
     table.remove(*map(table.uri, ("a", "theirs/a", "theirs2/a")))
     lake.glue_table({"id": "bigint"}, name="u", location=f"s3a://{table.other}/theirs/")
     assert table.vacuum().orphaned_files == []
@@ -342,7 +290,7 @@ def without_t(parsed: dict[str, Any], **_: Any) -> None:
 
 def test_a_source_that_the_caller_may_not_see_is_not_gone(lake: Lake) -> None:
     """Lake Formation lists what the caller may see, and denies the rest, existing or not."""
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     table.remove(table.uri("a"))
     name, before = f"{lake.database}.t", table.there()
     with answering("glue", "GetTables", without_t, when="after-call"):
@@ -360,7 +308,7 @@ def test_a_source_that_the_caller_may_not_see_is_not_gone(lake: Lake) -> None:
 
 
 def test_tables_beside_the_registered_one_are_asked_for(lake: Lake) -> None:
-    table = Table(lake, "theirs/a", "a", target="registered", register_in="glue")
+    table = VacuumedTable(lake, "theirs/a", "a", target="registered", register_in="glue")
     target = f"{lake.database}_registered"
     table.drop_partition()
     table.remove(table.uri("theirs/a"), table.uri("a"))
@@ -376,7 +324,7 @@ def test_tables_beside_the_registered_one_are_asked_for(lake: Lake) -> None:
 
 def test_a_source_that_a_catalog_may_hide_is_gone_only_when_the_caller_says_so(lake: Lake) -> None:
     """Unity Catalog and others may say "not found" of a table that they hide."""
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     table.remove(table.uri("a"))
     catalog = f"c{uuid.uuid4().hex[:8]}"
     settings = f"spark.sql.catalog.{catalog}"
@@ -399,7 +347,7 @@ def test_a_source_that_a_catalog_may_hide_is_gone_only_when_the_caller_says_so(l
 
 def test_a_file_under_the_root_of_another_delta_table_stays(lake: Lake) -> None:
     many = [f"mine/p=1/{number}" for number in range(30)]
-    table = Table(lake, "theirs/deep/a", *many)
+    table = VacuumedTable(lake, "theirs/deep/a", *many)
     table.drop_partition()
     table.remove(*map(table.uri, ("theirs/deep/a", *many)))
     lake.put(f"theirs/_delta_log/{0:020d}.json", b"{}", table.other)
@@ -417,7 +365,7 @@ def test_a_file_under_the_root_of_another_delta_table_stays(lake: Lake) -> None:
 
 
 def test_a_folder_above_that_may_not_be_listed(lake: Lake) -> None:
-    table = Table(lake, "in/a")
+    table = VacuumedTable(lake, "in/a")
     table.drop_partition()
     table.remove(table.uri("in/a"))
 
@@ -433,7 +381,7 @@ def test_a_folder_above_that_may_not_be_listed(lake: Lake) -> None:
 
 def test_partitions_outlast_a_cut_over(lake: Lake) -> None:
     """They are kept, because a rollback would bring their table back."""
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     cut_over_table(lake.spark, GlueDiscovery(lake.database).discover()[0])
     table.remove(table.uri("a"))
     assert table.vacuum().orphaned_files == []
@@ -442,7 +390,7 @@ def test_partitions_outlast_a_cut_over(lake: Lake) -> None:
 
 
 def test_a_metastore_that_cannot_be_asked(lake: Lake) -> None:
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     table.remove(table.uri("a"))
     source = replace(GlueDiscovery(lake.database).discover()[0], database="not_there")
     before = table.there()
@@ -455,7 +403,7 @@ def test_a_metastore_that_cannot_be_asked(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_a_table_without_a_record_of_its_source(lake: Lake) -> None:
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     table.drop_partition()
     lake.s3.delete_object(Bucket=lake.bucket, Key="t/_delta_log/_hive_to_delta/source.json")
     assert table.vacuum().orphaned_files == [], "nothing to delete, nothing to ask"
@@ -509,7 +457,7 @@ def test_a_table_of_the_sessions_catalog(spark: SparkSession, database: str, tmp
 
 @pytest.mark.parametrize("body", [b'{"remove": {"path": "x"', b"not JSON at all", b'{"add": 7}'])
 def test_an_entry_that_cannot_be_read_keeps_everything(lake: Lake, body: bytes) -> None:
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     table.drop_partition()
     table.remove(table.uri("a"))
     lake.put(f"t/_delta_log/{2:020d}.json", b'{"commitInfo":{}}\n' + body)
@@ -519,7 +467,7 @@ def test_an_entry_that_cannot_be_read_keeps_everything(lake: Lake, body: bytes) 
 
 
 def test_a_hole_in_the_log_keeps_everything(lake: Lake) -> None:
-    table = Table(lake, "a")
+    table = VacuumedTable(lake, "a")
     table.drop_partition()
     table.remove(table.uri("a"))
     table.commit()
@@ -545,7 +493,7 @@ def test_a_hole_that_a_checkpoint_covers_is_a_hole(spark: SparkSession, tmp_path
 
 def test_a_file_that_is_brought_back_before_it_is_deleted_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A RESTORE is committed between finding the file and deleting it."""
-    table = Table(lake, "a", "b")
+    table = VacuumedTable(lake, "a", "b")
     table.drop_partition()
     table.remove(table.uri("a"), table.uri("b"))
     look = look_up_files
@@ -564,7 +512,7 @@ def test_a_file_that_is_brought_back_before_it_is_deleted_stays(lake: Lake, monk
 def test_files_that_cannot_be_deleted_are_named_and_the_next_call_goes_on(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Table(lake, "a", "b")
+    table = VacuumedTable(lake, "a", "b")
     table.drop_partition()
     table.remove(table.uri("a"), table.uri("b"))
     client_of = S3Storage._client
@@ -594,16 +542,16 @@ def test_files_that_cannot_be_deleted_are_named_and_the_next_call_goes_on(
 
 @pytest.mark.slow
 def test_ended_at_every_step(lake: Lake) -> None:
-    table = Table(lake, "a", "b")
+    table = VacuumedTable(lake, "a", "b")
     table.drop_partition()
     body = lake.s3.get_object(Bucket=table.other, Key="a")["Body"].read()
 
-    def fresh() -> Table:
+    def fresh() -> VacuumedTable:
         lake.put("a", body, table.other)
         table.remove(table.uri("a"), hours=0)
         return table
 
-    def check(table: Table) -> None:
+    def check(table: VacuumedTable) -> None:
         assert table.there() == {f"{lake.bucket}/t/p=1/f", f"{table.other}/b"}
 
     # Hive's time of the file is another each time; the size alone tells that it is the same one.

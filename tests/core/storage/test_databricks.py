@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from airflow_hive_to_delta.core.delta.log import commit
+from airflow_hive_to_delta.core.delta.log.commits import commit
 from airflow_hive_to_delta.core.errors import AccessDeniedError, MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage import databricks

@@ -16,7 +16,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 from pyspark.errors import AnalysisException, PySparkException
 
-from airflow_hive_to_delta.core.delta.log_files import commit_path, records_folder
+from airflow_hive_to_delta.core.delta.log.files import commit_path, records_folder
 from airflow_hive_to_delta.core.errors import (
     AccessDeniedError,
     MissingError,

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta.deletion_vectors import vector_files
-from airflow_hive_to_delta.core.delta.log_files import (
+from airflow_hive_to_delta.core.delta.log.files import (
     ROLLBACK,
     ROLLED_BACK,
     commit_info_of,

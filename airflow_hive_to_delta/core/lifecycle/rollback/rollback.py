@@ -23,8 +23,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalogs import registration
-from airflow_hive_to_delta.core.delta.log import log_state
-from airflow_hive_to_delta.core.delta.log_files import (
+from airflow_hive_to_delta.core.delta.log.commits import log_state
+from airflow_hive_to_delta.core.delta.log.files import (
     COMMIT,
     ROLLBACK,
     ROLLED_BACK,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta import actions as log_actions
-from airflow_hive_to_delta.core.delta import log as delta_log
+from airflow_hive_to_delta.core.delta.log import commits as delta_log
 from airflow_hive_to_delta.core.delta.writable import in_commit_timestamp
 from airflow_hive_to_delta.core.errors import TransientError
 from airflow_hive_to_delta.core.lifecycle.commit_writer import write_actions, write_adds

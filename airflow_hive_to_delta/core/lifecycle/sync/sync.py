@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta import actions as log_actions
-from airflow_hive_to_delta.core.delta import log as delta_log
+from airflow_hive_to_delta.core.delta.log import commits as delta_log
 from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.delta.writable import check_writable
 from airflow_hive_to_delta.core.errors import (

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hive_to_delta.core.catalogs.references import find_catalog_references
-from airflow_hive_to_delta.core.delta.log_files import some
+from airflow_hive_to_delta.core.delta.log.files import some
 from airflow_hive_to_delta.core.delta.roots import delta_roots, folders_above
 from airflow_hive_to_delta.core.delta.snapshot import Snapshot
 from airflow_hive_to_delta.core.errors import AccessDeniedError, PermanentError

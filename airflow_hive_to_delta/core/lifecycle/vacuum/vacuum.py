@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.delta.log_files import some
-from airflow_hive_to_delta.core.delta.log_segment import log_segment
+from airflow_hive_to_delta.core.delta.log.files import some
+from airflow_hive_to_delta.core.delta.log.segment import log_segment
 from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.delta.table_view import DeltaTableView, view_of
 from airflow_hive_to_delta.core.delta.writable import check_vacuum

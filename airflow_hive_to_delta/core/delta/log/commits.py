@@ -26,7 +26,7 @@ from airflow_hive_to_delta.core.delta.actions import (
     metadata_of,
     protocol_action,
 )
-from airflow_hive_to_delta.core.delta.log_files import (
+from airflow_hive_to_delta.core.delta.log.files import (
     COMMIT,
     commit_info_of,
     commit_path,

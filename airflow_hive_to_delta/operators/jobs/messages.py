@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_hive_to_delta.engines import JobStatus
-from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder
+from airflow_hive_to_delta.operators.jobs.folder import JobFolder
 
 
 def describe_missing_result(status: JobStatus, documents: JobFolder) -> str:

@@ -118,7 +118,7 @@ def _identity(hook: AwsGenericHook[Any], on_this_machine: bool) -> Iterator[dict
     else:
         from airflow.sdk.log import mask_secret
 
-        from airflow_hive_to_delta.operators.credential_server import serve_credentials
+        from airflow_hive_to_delta.operators.aws.credential_server import serve_credentials
 
         with serve_credentials(credentials) as address:
             mask_secret(address["AWS_CONTAINER_AUTHORIZATION_TOKEN"])

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
-from airflow_hive_to_delta.core.delta.log_files import commit_path
+from airflow_hive_to_delta.core.delta.log.files import commit_path
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.storage.uri import Location, canonical_log_uri, decoded_path
 

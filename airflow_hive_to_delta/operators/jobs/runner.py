@@ -18,12 +18,12 @@ from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, describe_failure, warn_of_failure
 from airflow_hive_to_delta.job.table_results import job_folder_name
 from airflow_hive_to_delta.links import SparkJobLink
-from airflow_hive_to_delta.operators.identity import job_environment
-from airflow_hive_to_delta.operators.jobs.job_folder import JobFolder, job_folder
-from airflow_hive_to_delta.operators.jobs.job_logs import JobLogs
-from airflow_hive_to_delta.operators.jobs.job_messages import describe_missing_result
-from airflow_hive_to_delta.operators.jobs.resumed_jobs import Deferral, ResumedJob, is_for_same_tables
-from airflow_hive_to_delta.operators.jobs.submitted_job import SubmittedJob, SubmittedJobStore, generation, job_token
+from airflow_hive_to_delta.operators.aws.identity import job_environment
+from airflow_hive_to_delta.operators.jobs.folder import JobFolder, job_folder
+from airflow_hive_to_delta.operators.jobs.logs import JobLogs
+from airflow_hive_to_delta.operators.jobs.messages import describe_missing_result
+from airflow_hive_to_delta.operators.jobs.resumed import Deferral, ResumedJob, is_for_same_tables
+from airflow_hive_to_delta.operators.jobs.submitted import SubmittedJob, SubmittedJobStore, generation, job_token
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
 from airflow_hive_to_delta.operators.tables.outcomes import has_tries_left
 from airflow_hive_to_delta.triggers.job_progress import JobProgress, count_tables

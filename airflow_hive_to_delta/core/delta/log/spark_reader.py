@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
-from airflow_hive_to_delta.core.delta.log_files import log_folder
-from airflow_hive_to_delta.core.delta.log_segment import LogSegment
+from airflow_hive_to_delta.core.delta.log.files import log_folder
+from airflow_hive_to_delta.core.delta.log.segment import LogSegment
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.storage.uri import Location, parse_location
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.delta.log_files import (
+from airflow_hive_to_delta.core.delta.log.files import (
     COMMIT,
     log_files,
     log_folder,
