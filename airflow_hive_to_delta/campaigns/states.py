@@ -65,6 +65,8 @@ _NOT_CONVERTED = ("planned", "approved", "failed")
 MOST_HISTORY = 200
 #: An error is shown by a page and travels in a report; the log of the task has the whole of it.
 _LONGEST_TEXT = 4_000
+_LONGEST_NOTE = 500
+_MOST_NOTES = 30
 
 
 def final_states(phase: Phase, *, verify: bool) -> frozenset[StateName]:
@@ -107,6 +109,8 @@ class TableState(CampaignDocument):
     retryable: bool | None = None
     #: What a person should do.
     advice: str = ""
+    #: What the job has to say of the table besides, such as the differences that a verification found.
+    notes: list[str] = field(default_factory=list)
     location: str = ""
     target_table: str = ""
     files: int = 0
@@ -158,6 +162,7 @@ class TableState(CampaignDocument):
         for name in ("error", "advice", "location"):
             text = getattr(changed, name)
             setattr(changed, name, redact_credentials(text)[:_LONGEST_TEXT] if text else text)
+        changed.notes = [redact_credentials(note)[:_LONGEST_NOTE] for note in changed.notes[:_MOST_NOTES]]
         entry: dict[str, Any] = {
             "at": format_time(now),
             "state": state,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from airflow_hive_to_delta.campaigns.view.table_rows import StateSummary, TableRow, build_rows, summarize_state
 from airflow_hive_to_delta.plugins.documents import CampaignFolder, Document, FileVersion
 from airflow_hive_to_delta.plugins.table_query import TableQuery, select_rows
-from airflow_hive_to_delta.plugins.table_rows import StateSummary, TableRow, build_rows, summarize_state
 
 #: Seconds for which what was read is taken for the present. A request after that makes the storage be listed again.
 MAX_AGE = 10.0

@@ -63,11 +63,16 @@ class CampaignFolder:
 
     def read(self, *names: str) -> Document | None:
         """One document; None when it does not exist."""
+        content = self.read_bytes(*names)
+        return None if content is None else _parsed(content)
+
+    def read_bytes(self, *names: str) -> bytes | None:
+        """The content of one file; None when it does not exist."""
         try:
-            content = self._path.fs.cat_file(self._path.joinpath(*names).path)
+            content: bytes = self._path.fs.cat_file(self._path.joinpath(*names).path)
         except FileNotFoundError:
             return None
-        return _parsed(content)
+        return content
 
     def read_state(self, table: str) -> Document | None:
         """The state of a table, by its qualified name; None when it has none yet."""

@@ -10,10 +10,11 @@ from airflow.sdk import ObjectStoragePath
 from airflow_hive_to_delta.campaigns import states as library
 from airflow_hive_to_delta.campaigns.closing import close_wave, write_summary
 from airflow_hive_to_delta.campaigns.decisions import apply_decisions, read_decisions
+from airflow_hive_to_delta.campaigns.view.burn_down import burn_down
+from airflow_hive_to_delta.campaigns.view.shown_states import STATES, done_states
 from airflow_hive_to_delta.campaigns.waves import plan_wave
 from airflow_hive_to_delta.plugins.campaign_index import CampaignIndex, Snapshot
 from airflow_hive_to_delta.plugins.documents import CampaignFolder
-from airflow_hive_to_delta.plugins.states import STATES, done_states
 from tests.support.campaigns import NOON, local_store, planned, row
 
 
@@ -56,6 +57,11 @@ def test_the_library_acts_upon_a_decision_of_the_page(airflow_home: Path, tmp_pa
     after = read(index).rows["sales.one"]
     assert (after.state, after.pending, after.priority) == ("excluded", "", 9)
     assert plan_wave(store, "next", now=NOON, about={"dag_id": "migrate", "run_id": "r"}) is not None
+    running = index.summary()
+    assert running is not None
+    assert [(wave["run_id"], wave["ended"]) for wave in running["waves"]] == [("r", None)], "seen while it runs"
+    snapshot = read(index)
+    assert burn_down(snapshot.rows.values(), snapshot.since, running, NOON.timestamp())["tables"][0] == 2
     close_wave(store, "next", now=NOON)
     summary = index.summary()
     assert summary is not None

@@ -148,6 +148,7 @@ class SimulatedCampaign:
             state |= {"error_kind": kind, "retryable": False, "advice": advice}
         else:
             state |= {"state": "verified", "version": 0, "verified": {"counts": 0}, "rows": row["files"] * 41_337}
+            state["notes"] = ["4 partitions lie outside of the table's location"] if luck > 0.9 else []
             history.append({**event, "at": _iso(at - timedelta(minutes=2)), "state": "converted"})
         errors = {"error": state["error"]} if state["error"] else {}
         history.append({**event, "state": state["state"], **errors})
