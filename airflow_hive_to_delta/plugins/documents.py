@@ -7,10 +7,13 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hive_to_delta.campaigns.store import hash_folder, sequence_name
+from airflow_hive_to_delta.campaigns.view.state_index import INDEX, StateIndex, parse_index
+from airflow_hive_to_delta.core.storage.base import file_version
 from airflow_hive_to_delta.job.file_names import safe_name
 
 if TYPE_CHECKING:
@@ -32,6 +35,11 @@ class FileVersion(NamedTuple):
     #: Seconds since the epoch; on some storages without fractions.
     modified: float
     tag: str
+
+    @property
+    def text(self) -> str:
+        """The version as an index has it; empty where the storage does not tell versions apart."""
+        return file_version(self.size, floor(self.modified * 1000 + 0.001), self.tag)
 
 
 class CampaignFolder:
@@ -77,6 +85,18 @@ class CampaignFolder:
     def read_state(self, table: str) -> Document | None:
         """The state of a table, by its qualified name; None when it has none yet."""
         return self.read("tables", hash_folder(table), f"{safe_name(table)}.json")
+
+    def read_index(self) -> StateIndex:
+        """What the last wave knew of the documents, by the paths that :meth:`list_files` gives them.
+
+        An index that is missing, or none, has nothing.
+        """
+        found = parse_index(self.read_bytes(INDEX) or b"")
+        root = self._path.path.rstrip("/")
+        return StateIndex(
+            {f"{root}/{path}": known for path, known in found.states.items()},
+            {f"{root}/{path}": known for path, known in found.decisions.items()},
+        )
 
     def list_files(self, *names: str) -> dict[str, FileVersion]:
         """All JSON documents below a folder of the campaign, by their paths; none when there is no such folder."""
