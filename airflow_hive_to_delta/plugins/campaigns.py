@@ -196,9 +196,9 @@ class Campaign:
         """
         self._snapshot_with(tables)
         try:
-            for table in dict.fromkeys(tables):
-                about = {"format": FORMAT, "at": format_time(now()), "by": by, "table": table}
-                self.index.folder.write_decision({**about, **_redacted(decision)})
+            about = {"format": FORMAT, "at": format_time(now()), "by": by}
+            made = _redacted(decision)
+            self.index.folder.write_decisions({**about, "table": table, **made} for table in dict.fromkeys(tables))
         except Exception as error:
             raise _storage_failed(error) from error
         finally:

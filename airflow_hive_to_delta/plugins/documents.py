@@ -139,18 +139,23 @@ class CampaignFolder:
         ).to_pylist()
         return rows
 
-    def write_decision(self, decision: Document) -> None:
-        """Add a decision of a person, after those that were made before."""
-        path = self._path / "decisions" / sequence_name()
-        content = json.dumps(decision, ensure_ascii=False).encode("utf-8", "backslashreplace")
-        if path.protocol in ("file", "local"):
-            folder = Path(path.path).parent
-            folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f".{uuid.uuid4().hex}"  # on a disk half a file can be seen
+    def write_decisions(self, decisions: Iterable[Document]) -> None:
+        """Add decisions of a person, after those that were made before; side by side where the storage can."""
+        folder = self._path / "decisions"
+        contents = {
+            f"{folder.path.rstrip('/')}/{sequence_name()}": json.dumps(each, ensure_ascii=False).encode(
+                "utf-8", "backslashreplace"
+            )
+            for each in decisions
+        }
+        if folder.protocol not in ("file", "local"):
+            folder.fs.pipe(contents)
+            return
+        Path(folder.path).mkdir(parents=True, exist_ok=True)
+        for path, content in contents.items():
+            part = Path(folder.path) / f".{uuid.uuid4().hex}"  # on a disk half a file can be seen
             part.write_bytes(content)
-            part.replace(path.path)
-        else:
-            path.fs.pipe_file(path.path, content)
+            part.replace(path)
 
 
 def _parsed(content: bytes) -> Document | None:

@@ -401,6 +401,19 @@ def test_a_campaign_on_s3_is_read_by_the_connection_of_its_root(
     assert names(get(ada, f"{CAMPAIGN}/tables", state="cut_over")) == [name]
 
 
+def test_airflow_shows_the_page_in_its_navigation_and_beside_each_dag_run(airflow_home: Path, monkeypatch) -> None:
+    from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+
+    from airflow_hive_to_delta.plugins.campaign_page import CampaignPagePlugin, _address
+
+    views = [ExternalViewResponse.model_validate(view) for view in CampaignPagePlugin.external_views]
+    assert {view.destination: view.href for view in views} == {
+        **{"nav": f"{PREFIX}/", "dag_run": f"{PREFIX}/?dag_id={{DAG_ID}}&run_id={{RUN_ID}}"},
+    }
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.com/team/airflow/")
+    assert _address("x") == f"/team/airflow{PREFIX}/x"
+
+
 def test_workers_load_the_plugin_without_its_app(airflow_home: Path) -> None:
     base = imported_by("import airflow.plugins_manager, airflow_hive_to_delta")
     assert imported_by("import airflow_hive_to_delta.plugins.campaign_page") - base == set()

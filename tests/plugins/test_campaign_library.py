@@ -49,8 +49,7 @@ def test_the_library_acts_upon_a_decision_of_the_page(airflow_home: Path, tmp_pa
     folder = CampaignFolder(ObjectStoragePath((tmp_path / "campaigns" / "lake").as_uri()))
     index = CampaignIndex(folder, max_age=0)
     about = {"format": 1, "at": "2026-11-18T12:00:00+00:00", "by": "ada", "table": "sales.one"}
-    folder.write_decision({**about, "decision": "exclude", "note": "a copy"})
-    folder.write_decision({**about, "priority": 9})
+    folder.write_decisions([{**about, "decision": "exclude", "note": "a copy"}, {**about, "priority": 9}])
     before = read(index).rows["sales.one"]
     assert (before.state, before.pending, before.priority) == ("planned", "exclude", 9)
     apply_decisions(store, store.states(), read_decisions(store), run="next", now=NOON)

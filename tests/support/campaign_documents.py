@@ -97,9 +97,12 @@ class SimulatedCampaign:
         """The decisions that people have made, in their order."""
         return [json.loads(path.read_text()) for path in sorted((self.root / "decisions").glob("*.json"))]
 
+    def read_summary(self) -> dict[str, Any]:
+        summary: dict[str, Any] = json.loads((self.root / "summary.json").read_text())
+        return summary
+
     def change_summary(self, **changes: Any) -> None:
-        summary = json.loads((self.root / "summary.json").read_text())
-        self._write("summary.json", {**summary, **changes})
+        self._write("summary.json", {**self.read_summary(), **changes})
 
     def _planned(self, number: int, chance: random.Random) -> dict[str, Any]:
         database, subject = chance.choice(_DATABASES), chance.choice(_SUBJECTS)

@@ -4,12 +4,15 @@ import { airflow, breakable, element, fill, formatBytes, formatCount, formatTime
 import { RETRYABLE } from "./retry.js";
 
 export class TableDetail {
-  constructor(dialog, { labels, ondecided }) {
+  constructor(dialog, { labels, ondecided, onclosed }) {
     this.dialog = dialog;
     this.labels = labels;
     this.ondecided = ondecided;
     dialog.addEventListener("click", event => { if (event.target === dialog) dialog.close(); });
-    dialog.addEventListener("close", () => { this.table = null; });
+    dialog.addEventListener("close", () => {
+      onclosed(this.table);
+      this.table = null;
+    });
   }
 
   async open(campaign, table) {

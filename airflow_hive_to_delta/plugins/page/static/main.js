@@ -44,7 +44,7 @@ const start = async () => {
     return say({ message: [...found.problems, found.roots ? missing : unset].join(". ") });
   }
   detail = new TableDetail(byId("detail"), {
-    labels, ondecided: row => { tables.update(row); schedule(1); },
+    labels, ondecided: row => { tables.update(row); schedule(1); }, onclosed: name => tables.focus(name),
   });
   prepareControls();
   await choose(campaigns.find(each => `${each.root}/${each.name}` === wanted.get("campaign")) ?? campaigns[0]);
@@ -226,7 +226,8 @@ const showCount = found => {
   matching = found.matching;
   byId("retry-all").hidden = !(shown?.may_edit && matching && RETRYABLE.includes(filters.state));
   byId("retry-all").textContent = `Retry all ${formatCount(matching)}`;
-  byId("count").textContent = filters.run ? `${text}, last changed by the run ${filters.run}` : text;
+  if (found.loading && !found.total) byId("count").textContent = "";
+  else byId("count").textContent = filters.run ? `${text}, last changed by the run ${filters.run}` : text;
 };
 
 start();

@@ -19,6 +19,7 @@ export class TableList {
     this.filters = {};
     target.setAttribute("aria-label", "Tables");
     this.campaign = null;
+    this.nothing = element("p", { class: "hint" }, "");
     const narrow = target.clientWidth < NARROW;
     this.grid = new Tabulator(target, {
       index: "table",
@@ -26,7 +27,7 @@ export class TableList {
       layout: "fitColumns",
       responsiveLayout: "hide",
       rowHeight: 40,
-      placeholder: element("p", { class: "hint" }, "No table matches."),
+      placeholder: this.nothing,
       sortMode: "remote",
       headerSortTristate: false,
       initialSort: [{ column: "table", dir: "asc" }],
@@ -79,6 +80,7 @@ export class TableList {
     try {
       const found = await listTables(asked, this.query((page - 1) * size, size, sort));
       if (asked !== this.campaign || filters !== this.filters) return { last_page: 1, data: [] };
+      this.nothing.textContent = found.loading && !found.total ? "The states of the tables are being read…" : "No table matches.";
       this.oncount(found);
       return { last_page: Math.max(1, Math.ceil(found.matching / size)), data: found.rows };
     } catch (error) {
@@ -152,6 +154,12 @@ export class TableList {
     }
     if (!row) return;
     this.grid.scrollToRow(row, "nearest", false).then(() => row.getElement().querySelector(".open")?.focus());
+  }
+
+  // Back to a row, whose button may be another one since.
+  focus(name) {
+    const row = this.grid.getRows("visible").find(each => each.getData().table === name);
+    row?.getElement().querySelector(".open")?.focus();
   }
 
   focusFirst() {
