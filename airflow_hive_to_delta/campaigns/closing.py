@@ -10,9 +10,10 @@ from typing import Any
 
 from airflow_hive_to_delta.campaigns.leases import release_run
 from airflow_hive_to_delta.campaigns.states import STATES, Phase, TableState, final_states
-from airflow_hive_to_delta.campaigns.store import CampaignStore
+from airflow_hive_to_delta.campaigns.store import CampaignStore, StatesByTable
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.campaigns.units import Unit, units_folder, wave_path
+from airflow_hive_to_delta.campaigns.view.state_index import write_index
 from airflow_hive_to_delta.core.errors import MissingError
 
 SUMMARY = "summary.json"
@@ -111,8 +112,10 @@ def write_summary(
     now: dt.datetime,
     dag_id: str | None = None,
 ) -> dict[str, Any]:
-    """Write the summary of the campaign, by the states of its tables and by its waves.
+    """Write the summary of the campaign, by the states of its tables and by its waves, and the index of the states.
 
+    :param states: of all tables. The index is written where it is known from which versions of the documents they were
+        read, as :meth:`CampaignStore.states` gives them.
     :param dag_id: the DAG that the campaign belongs to, whose readers may see it; None: that of its newest wave.
     """
     waves = sorted(
@@ -131,6 +134,8 @@ def write_summary(
         "waves": waves[-_MOST_WAVES:],
         "forecast": _forecast([wave for wave in waves if wave["phase"] == phase], phase, verify=verify),
     }
+    if isinstance(states, StatesByTable):
+        write_index(store, states)
     store.write(SUMMARY, summary)
     return summary
 

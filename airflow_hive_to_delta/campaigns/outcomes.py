@@ -10,6 +10,7 @@ from typing import Any, Literal
 from airflow_hive_to_delta.campaigns.states import MOST_HISTORY, PHASES, Phase, Retries, StateName, TableState
 from airflow_hive_to_delta.campaigns.times import format_time
 from airflow_hive_to_delta.core.errors import StaleFileListError, UnsupportedTableError, WindowClosedError
+from airflow_hive_to_delta.report.result_fields import describe_mismatches
 
 #: ``permanent``: it failed, and trying again cannot help. ``not_begun``: the window ended before its work began.
 Kind = Literal["done", "refused", "failed", "permanent", "not_begun"]
@@ -114,11 +115,21 @@ def _known_fields(result: Mapping[str, Any]) -> dict[str, Any]:
     names = {"target_table": "target_table", "location": "location", "version": "version", "row_count": "rows"}
     known = {ours: result[theirs] for theirs, ours in names.items() if result.get(theirs) not in (None, "")}
     known.setdefault("rows", None)
+    known["notes"] = _notes(result)
     if result.get("file_count"):
         known["files"] = result["file_count"]
     if result.get("byte_count"):
         known["bytes"] = result["byte_count"]
     return known if "row_count" in result else {name: value for name, value in known.items() if name != "rows"}
+
+
+def _notes(result: Mapping[str, Any]) -> list[str]:
+    """What a result says besides its error: first how the table differs from its original."""
+    proof: Mapping[str, Any] = result.get("verification") or {}
+    differences = describe_mismatches(proof.get("mismatches") or [], proof.get("mismatch_count") or 0)
+    notes = [*differences, *(result.get("notes") or ()), *(proof.get("notes") or ())]
+    message = result.get("message")
+    return list(dict.fromkeys([*notes, *([message] if message else [])]))
 
 
 def _advise(state: StateName, retryable: bool = False) -> str:

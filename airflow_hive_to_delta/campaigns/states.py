@@ -15,7 +15,6 @@ from typing import Any, Literal, Self, get_args
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.core.models import Document
 from airflow_hive_to_delta.core.redaction import redact_credentials
-from airflow_hive_to_delta.job.actions import ReportedAction
 
 #: The number of the documents' format.
 FORMAT = 1
@@ -42,17 +41,17 @@ class PhaseInfo:
 
     #: What a person is asked to approve: to convert the tables.
     verb: str
-    #: The action of the job that works on a unit, by which a report names its numbers.
-    action: ReportedAction
+    #: What pages call the phase.
+    label: str
     #: The state of a table whose work is done. A table that was converted and not verified is *converted*.
     done: StateName
 
 
 PHASES: dict[Phase, PhaseInfo] = {
-    "convert": PhaseInfo("Convert", "convert", "verified"),
-    "sync": PhaseInfo("Sync", "sync", "synced"),
-    "cut_over": PhaseInfo("Cut over", "cut_over", "cut_over"),
-    "roll_back": PhaseInfo("Roll back", "rollback", "rolled_back"),
+    "convert": PhaseInfo("Convert", "Convert and verify", "verified"),
+    "sync": PhaseInfo("Sync", "Sync", "synced"),
+    "cut_over": PhaseInfo("Cut over", "Cut over", "cut_over"),
+    "roll_back": PhaseInfo("Roll back", "Roll back", "rolled_back"),
 }
 
 _WORKED_ON: tuple[StateName, ...] = ("converted", "verified", "refused", "failed", "needs_person", "excluded")
@@ -85,6 +84,8 @@ _NOT_CONVERTED = ("planned", "approved", "failed")
 MOST_HISTORY = 200
 #: An error is shown by a page and travels in a report; the log of the task has the whole of it.
 _LONGEST_TEXT = 4_000
+_LONGEST_NOTE = 500
+_MOST_NOTES = 30
 
 
 def final_states(phase: Phase, *, verify: bool) -> frozenset[StateName]:
@@ -127,6 +128,8 @@ class TableState(CampaignDocument):
     retryable: bool | None = None
     #: What a person should do.
     advice: str = ""
+    #: What the job has to say of the table besides, such as the differences that a verification found.
+    notes: list[str] = field(default_factory=list)
     location: str = ""
     target_table: str = ""
     files: int = 0
@@ -178,6 +181,7 @@ class TableState(CampaignDocument):
         for name in ("error", "advice", "location"):
             text = getattr(changed, name)
             setattr(changed, name, redact_credentials(text)[:_LONGEST_TEXT] if text else text)
+        changed.notes = [redact_credentials(note)[:_LONGEST_NOTE] for note in changed.notes[:_MOST_NOTES]]
         entry: dict[str, Any] = {
             "at": format_time(now),
             "state": state,

@@ -8,6 +8,7 @@
       leases/<hash2>/<name>.<n>.json    who works on it (:mod:`leases`)
       units/<run>/<n>.json              the tables of one unit of work
       waves/<run>.json                  each wave and what became of it
+      index.json                        what the states say, for a reader of all of them (:mod:`state_index`)
       summary.json  report.html  plan.csv
 
 A document is replaced as a whole, so a reader sees the old or the new one.
@@ -21,13 +22,13 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from airflow_hive_to_delta.campaigns.states import FORMAT, TableState
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
-from airflow_hive_to_delta.core.storage.base import ReplacingStorage
+from airflow_hive_to_delta.core.storage.base import ReplacingStorage, StoredFile
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, parse_location
 from airflow_hive_to_delta.job.file_names import safe_name
 
@@ -37,6 +38,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class StatesByTable(dict[str, TableState]):
+    """The states of tables, and which versions of their documents they were read from.
+
+    :param documents: by table, the path of its document and the version that a listing gave of it *before* it was read.
+        A document that was changed since, even while it was read, has another version.
+    """
+
+    def __init__(self, states: Mapping[str, TableState], documents: Mapping[str, tuple[str, str]]) -> None:
+        super().__init__(states)
+        self.documents = dict(documents)
 
 
 class CampaignStore:
@@ -141,6 +154,10 @@ class CampaignStore:
         """The names in a folder in their order, those of folders with a trailing ``/``."""
         return sorted(name for name in self._storage.list_names(self.location(folder)) if not name.startswith("."))
 
+    def files(self, folder: str) -> list[StoredFile]:
+        """The files in a folder, in the order of their names."""
+        return sorted(file for file in self._storage.list_files(self.location(folder)) if file.name[0] != ".")
+
     def delete(self, paths: Iterable[str]) -> None:
         """Delete documents, as far as they are there."""
         self._storage.delete_files([self.location(path) for path in paths])
@@ -166,13 +183,18 @@ class CampaignStore:
         found = self.read(_state_path(table))
         return None if found is None else self._as_state(_state_path(table), found)
 
-    def states(self) -> dict[str, TableState]:
+    def states(self) -> StatesByTable:
         """The state of every table that has a document."""
-        folders = [name for name in self.names("tables") if name.endswith("/")]
-        names = self.map(lambda folder: self.names(f"tables/{folder.rstrip('/')}"), folders)
-        paths = [f"tables/{folder}{name}" for folder, each in zip(folders, names, strict=True) for name in each]
-        found = (self._as_state(path, document) for path, document in self.read_all(paths))
-        return {state.table: state for state in found}
+        folders = [name.rstrip("/") for name in self.names("tables") if name.endswith("/")]
+        listed = self.map(lambda folder: self.files(f"tables/{folder}"), folders)
+        versions = {
+            f"tables/{folder}/{file.name}": file.version
+            for folder, files in zip(folders, listed, strict=True)
+            for file in files
+        }
+        found = {path: self._as_state(path, document) for path, document in self.read_all(versions)}
+        documents = {state.table: (path, versions[path]) for path, state in found.items()}
+        return StatesByTable({state.table: state for state in found.values()}, documents)
 
     def states_of(self, tables: Iterable[str]) -> dict[str, TableState]:
         """The states of some tables, as far as they have documents."""

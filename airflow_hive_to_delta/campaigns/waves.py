@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from airflow_hive_to_delta.campaigns.closing import write_summary
 from airflow_hive_to_delta.campaigns.decisions import apply_approvals, apply_decisions, approved_tables, read_decisions
 from airflow_hive_to_delta.campaigns.leases import live_leases
 from airflow_hive_to_delta.campaigns.plan import PlanRow, matches, read_plan, with_decisions
@@ -142,7 +143,10 @@ def plan_wave(
     if not units:
         return None
     until = wave.deadline(now)
-    return _write_wave(store, run, phase, units, until=until, now=now, about=about)
+    planned = _write_wave(store, run, phase, units, until=until, now=now, about=about)
+    # So that people see the wave while it runs.
+    write_summary(store, states, phase=phase, verify=verify, now=now)
+    return planned
 
 
 def read_wave(store: CampaignStore, run: str) -> PlannedWave | None:

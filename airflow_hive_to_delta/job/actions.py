@@ -58,14 +58,14 @@ STATUSES: dict[str, TableStatus] = {
     "not_run": TableStatus("Not run"),
     "convertible": TableStatus("Convertible", has_file_count=True),
     "converted_earlier": TableStatus("Converted earlier", colour_of="already_delta", is_delta=True),
-    "synced": TableStatus("Synced", colour_of="converted", is_delta=True, has_file_count=True),
+    "synced": TableStatus("Synced", is_delta=True, has_file_count=True),
     "unchanged": TableStatus("Unchanged", colour_of="already_delta", is_delta=True, has_file_count=True),
     "already_synced": TableStatus("Already synced", colour_of="registered", is_delta=True),
-    "verified": TableStatus("Verified", colour_of="converted", is_delta=True, has_file_count=True, has_row_count=True),
+    "verified": TableStatus("Verified", is_delta=True, has_file_count=True, has_row_count=True),
     "vacuumed": TableStatus("Vacuumed", colour_of="converted", is_delta=True, has_file_count=True),
-    "cut_over": TableStatus("Cut over", colour_of="converted", is_delta=True),
+    "cut_over": TableStatus("Cut over", is_delta=True),
     "already_cut_over": TableStatus("Already cut over", colour_of="already_delta", is_delta=True),
-    "rolled_back": TableStatus("Rolled back", colour_of="converted"),
+    "rolled_back": TableStatus("Rolled back"),
     "not_delta": TableStatus("Not Delta", colour_of="skipped"),
 }
 

@@ -15,24 +15,33 @@ from typing import Annotated, Literal
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import FastAPI, HTTPException, Query, Request, Response, status
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from airflow_hive_to_delta.campaigns.view.shown_states import STATES
 from airflow_hive_to_delta.plugins.access import check_same_site
 from airflow_hive_to_delta.plugins.campaigns import CampaignSite
 from airflow_hive_to_delta.plugins.documents import Document
 from airflow_hive_to_delta.plugins.settings import staging_roots, storage_connection
-from airflow_hive_to_delta.plugins.states import STATES
 from airflow_hive_to_delta.plugins.table_query import SortColumn, TableQuery
+from airflow_hive_to_delta.report.pages import render_campaign_page
 
 PAGE = Path(__file__).parent / "page"
-#: The colours and shapes that the page shares with the migration report.
+#: The colours and shapes that the page shares with the reports.
 LOOK = Path(__file__).parent.parent / "report" / "templates"
 #: Only files and answers of this server: whatever text got into the page could load and run nothing.
 POLICY = "; ".join(
     (
         *("default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'"),
+        *("base-uri 'none'", "form-action 'none'", "frame-ancestors 'self'"),
+    )
+)
+#: A report is a file on a storage that others can write to. Whatever it is, it has no part in this server's session
+#: and can ask for nothing.
+REPORT_POLICY = "; ".join(
+    (
+        *("sandbox allow-scripts", "default-src 'none'", "script-src 'unsafe-inline'", "style-src 'unsafe-inline'"),
         *("base-uri 'none'", "form-action 'none'", "frame-ancestors 'self'"),
     )
 )
@@ -70,7 +79,7 @@ def create_app(site: CampaignSite) -> FastAPI:
     @app.middleware("http")
     async def add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         response = await call_next(request)
-        response.headers["Content-Security-Policy"] = POLICY
+        response.headers.setdefault("Content-Security-Policy", POLICY)
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Referrer-Policy"] = "same-origin"
         # An answer is kept by the browser alone, and only used again after the server has said that it still holds.
@@ -78,9 +87,9 @@ def create_app(site: CampaignSite) -> FastAPI:
         return response
 
     @app.get("/")
-    def show_page() -> FileResponse:
+    def show_page() -> HTMLResponse:
         # It has no data: a browser without a session is sent to Airflow's login when it asks for some.
-        return FileResponse(PAGE / "index.html", media_type="text/html")
+        return HTMLResponse(render_campaign_page())
 
     @app.get("/api/campaigns")
     def list_campaigns(request: Request, user: GetUserDep, dag_id: str | None = None) -> Document:
@@ -113,6 +122,11 @@ def create_app(site: CampaignSite) -> FastAPI:
     @app.get("/api/campaigns/{root}/{name}/table")
     def show_table(root: int, name: str, table: str, request: Request, user: GetUserDep) -> Response:
         return _answer(request, site.find(root, name, request, user).table(table))
+
+    @app.get("/api/campaigns/{root}/{name}/report")
+    def show_report(root: int, name: str, request: Request, user: GetUserDep) -> HTMLResponse:
+        page = site.find(root, name, request, user).report()
+        return HTMLResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
 
     @app.post("/api/campaigns/{root}/{name}/decisions", status_code=status.HTTP_201_CREATED)
     def decide(root: int, name: str, decision: Decision, request: Request, user: GetUserDep) -> Document:

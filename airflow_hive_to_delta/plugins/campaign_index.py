@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from airflow_hive_to_delta.campaigns.view.table_rows import StateSummary, TableRow, build_rows, summarize_state
 from airflow_hive_to_delta.plugins.documents import CampaignFolder, Document, FileVersion
 from airflow_hive_to_delta.plugins.table_query import TableQuery, select_rows
-from airflow_hive_to_delta.plugins.table_rows import StateSummary, TableRow, build_rows, summarize_state
 
 #: Seconds for which what was read is taken for the present. A request after that makes the storage be listed again.
 MAX_AGE = 10.0
@@ -22,6 +22,8 @@ MAX_AGE = 10.0
 _SHARE_OF_TIME = 0.05
 _MOST_AGES = 6
 _SUMMARY_AGE = 5.0
+#: When more documents than this have changed, what the last wave knew of them is read first, in one document.
+_WORTH_AN_INDEX = 40
 
 _loaders = ThreadPoolExecutor(max_workers=4, thread_name_prefix="hive-to-delta-campaign")
 
@@ -121,6 +123,7 @@ class CampaignIndex:
         listed = self.folder.list_files("tables")
         if self._snapshot is not None and self._snapshot.revision == self._revision(decisions, listed):
             return
+        self._use_index(decisions, listed)
         known = self._decisions
         self._decisions = {path: known[path] for path in decisions if path in known}
         self._decisions |= dict(self.folder.read_files(path for path in decisions if path not in known))
@@ -148,6 +151,22 @@ class CampaignIndex:
         version = self.folder.plan_version()
         if version != self._plan[0]:
             self._plan = (version, self.folder.read_plan(version[0]) if version else [])
+
+    def _use_index(self, decisions: Mapping[str, FileVersion], states: Mapping[str, FileVersion]) -> None:
+        """Take what the index says of documents that are as they were when it was made, if that saves many requests."""
+        changed = [
+            path for path, version in states.items() if path not in self._states or self._states[path][0] != version
+        ]
+        new = [path for path in decisions if path not in self._decisions]
+        if len(changed) + len(new) <= _WORTH_AN_INDEX:
+            return
+        index = self.folder.read_index()
+        for path in changed:
+            if path in index.states and index.states[path][0] == states[path].text:
+                self._states[path] = (states[path], index.states[path][1])
+        for path in new:
+            if path in index.decisions and index.decisions[path][0] == decisions[path].text:
+                self._decisions[path] = index.decisions[path][1]
 
     def _read_states(self, listed: dict[str, FileVersion]) -> None:
         kept = {path: known for path, known in self._states.items() if listed.get(path) == known[0]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,14 @@ from fastapi import HTTPException, Request, status
 
 from airflow_hive_to_delta.campaigns.states import FORMAT
 from airflow_hive_to_delta.campaigns.times import format_time, now
+from airflow_hive_to_delta.campaigns.view.burn_down import burn_down
+from airflow_hive_to_delta.campaigns.view.glance import count_rows, glance_at
+from airflow_hive_to_delta.campaigns.view.shown_states import PHASE_LABELS, STATES, done_states
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.plugins.access import may_access
-from airflow_hive_to_delta.plugins.burn_down import burn_down
 from airflow_hive_to_delta.plugins.campaign_index import MAX_AGE, CampaignIndex, Progress, Snapshot
 from airflow_hive_to_delta.plugins.documents import CampaignFolder, Document
-from airflow_hive_to_delta.plugins.states import STATES, done_states
 from airflow_hive_to_delta.plugins.table_query import TableQuery
-from airflow_hive_to_delta.plugins.table_rows import TableRow
 
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
@@ -118,10 +118,10 @@ class Campaign:
 
     def brief(self) -> Document:
         """What a list of campaigns shows."""
-        tables = self.summary.get("tables")
+        tables, phase = self.summary.get("tables"), _text(self.summary.get("phase"))
         return {
             **{"root": self.root, "name": self.name, "dag_id": self.dag_id},
-            **{"title": _text(self.summary.get("campaign")) or self.name, "phase": _text(self.summary.get("phase"))},
+            **{"title": _text(self.summary.get("campaign")) or self.name, "phase": PHASE_LABELS.get(phase, phase)},
             **{"updated": _text(self.summary.get("updated")), "tables": tables if isinstance(tables, int) else 0},
         }
 
@@ -129,16 +129,24 @@ class Campaign:
         """The campaign at a glance."""
         snapshot, progress = self._snapshot()
         waves = [_wave(wave) for wave in self.summary.get("waves") or () if isinstance(wave, dict)]
-        done = done_states(self.summary)
+        done, minute = done_states(self.summary), time.time() // 60 * 60
+        rows = list(snapshot.rows.values()) if snapshot else []
+        curve = burn_down(rows, snapshot.since, self.summary, minute) if snapshot else None
+        counts = count_rows(rows) if snapshot else _summed(self.summary)
+        owners = {row.owner for row in rows}
+        forecast = curve["forecast"] if curve else None
+        glance = glance_at(counts, done, owners=len(owners - {""}), forecast=forecast, now=minute)
         return {
             **self.brief(),
             "may_edit": self.may_edit,
             "revision": snapshot.revision if snapshot else "",
             "loading": progress._asdict() if progress else None,
             "done_states": sorted(done),
-            "by_state": _count(snapshot.rows.values()) if snapshot else _summed(self.summary),
-            "owners": sorted({row.owner for row in snapshot.rows.values()})[:_SHOWN_OWNERS] if snapshot else [],
-            "burn_down": burn_down(snapshot, self.summary, time.time() // 60 * 60) if snapshot else None,
+            "verdict": glance.verdict._asdict(),
+            "cards": [card._asdict() for card in glance.cards],
+            "by_state": counts,
+            "owners": sorted(owners)[:_SHOWN_OWNERS],
+            "burn_down": curve,
             "waves": waves[-_SHOWN_WAVES:],
         }
 
@@ -167,6 +175,19 @@ class Campaign:
         decisions = _redacted(snapshot.decisions.get(name, []))
         return {"row": snapshot.rows[name].to_dict(), "state": _redacted(state or {}), "decisions": decisions}
 
+    def report(self) -> bytes:
+        """The report that the last wave has written.
+
+        :raises HTTPException: 404, no wave has ended yet.
+        """
+        try:
+            page = self.index.folder.read_bytes("report.html")
+        except Exception as error:
+            raise _storage_failed(error) from error
+        if page is None:
+            raise HTTPException(status.HTTP_404_NOT_FOUND, "No wave of the campaign has ended yet")
+        return page
+
     def decide(self, tables: Sequence[str], decision: Document, *, by: str) -> None:
         """Record a decision about tables, which the next wave acts upon.
 
@@ -175,9 +196,9 @@ class Campaign:
         """
         self._snapshot_with(tables)
         try:
-            for table in dict.fromkeys(tables):
-                about = {"format": FORMAT, "at": format_time(now()), "by": by, "table": table}
-                self.index.folder.write_decision({**about, **_redacted(decision)})
+            about = {"format": FORMAT, "at": format_time(now()), "by": by}
+            made = _redacted(decision)
+            self.index.folder.write_decisions({**about, "table": table, **made} for table in dict.fromkeys(tables))
         except Exception as error:
             raise _storage_failed(error) from error
         finally:
@@ -206,14 +227,6 @@ def _dags_of(summary: Document) -> list[str]:
     """The DAGs that work on a campaign, each once: first the one of the summary, then those of the newest waves."""
     named = [summary, *reversed([wave for wave in summary.get("waves") or () if isinstance(wave, dict)])]
     return list(dict.fromkeys(dag_id for each in named if (dag_id := _text(each.get("dag_id")))))
-
-
-def _count(rows: Iterable[TableRow]) -> Document:
-    counts = {state: {"tables": 0, "bytes": 0} for state in STATES}
-    for row in rows:
-        counts[row.state]["tables"] += 1
-        counts[row.state]["bytes"] += row.bytes
-    return counts
 
 
 def _summed(summary: Document) -> Document:

@@ -7,10 +7,13 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hive_to_delta.campaigns.store import hash_folder, sequence_name
+from airflow_hive_to_delta.campaigns.view.state_index import INDEX, StateIndex, parse_index
+from airflow_hive_to_delta.core.storage.base import file_version
 from airflow_hive_to_delta.job.file_names import safe_name
 
 if TYPE_CHECKING:
@@ -32,6 +35,11 @@ class FileVersion(NamedTuple):
     #: Seconds since the epoch; on some storages without fractions.
     modified: float
     tag: str
+
+    @property
+    def text(self) -> str:
+        """The version as an index has it; empty where the storage does not tell versions apart."""
+        return file_version(self.size, floor(self.modified * 1000 + 0.001), self.tag)
 
 
 class CampaignFolder:
@@ -63,15 +71,32 @@ class CampaignFolder:
 
     def read(self, *names: str) -> Document | None:
         """One document; None when it does not exist."""
+        content = self.read_bytes(*names)
+        return None if content is None else _parsed(content)
+
+    def read_bytes(self, *names: str) -> bytes | None:
+        """The content of one file; None when it does not exist."""
         try:
-            content = self._path.fs.cat_file(self._path.joinpath(*names).path)
+            content: bytes = self._path.fs.cat_file(self._path.joinpath(*names).path)
         except FileNotFoundError:
             return None
-        return _parsed(content)
+        return content
 
     def read_state(self, table: str) -> Document | None:
         """The state of a table, by its qualified name; None when it has none yet."""
         return self.read("tables", hash_folder(table), f"{safe_name(table)}.json")
+
+    def read_index(self) -> StateIndex:
+        """What the last wave knew of the documents, by the paths that :meth:`list_files` gives them.
+
+        An index that is missing, or none, has nothing.
+        """
+        found = parse_index(self.read_bytes(INDEX) or b"")
+        root = self._path.path.rstrip("/")
+        return StateIndex(
+            {f"{root}/{path}": known for path, known in found.states.items()},
+            {f"{root}/{path}": known for path, known in found.decisions.items()},
+        )
 
     def list_files(self, *names: str) -> dict[str, FileVersion]:
         """All JSON documents below a folder of the campaign, by their paths; none when there is no such folder."""
@@ -114,18 +139,23 @@ class CampaignFolder:
         ).to_pylist()
         return rows
 
-    def write_decision(self, decision: Document) -> None:
-        """Add a decision of a person, after those that were made before."""
-        path = self._path / "decisions" / sequence_name()
-        content = json.dumps(decision, ensure_ascii=False).encode("utf-8", "backslashreplace")
-        if path.protocol in ("file", "local"):
-            folder = Path(path.path).parent
-            folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f".{uuid.uuid4().hex}"  # on a disk half a file can be seen
+    def write_decisions(self, decisions: Iterable[Document]) -> None:
+        """Add decisions of a person, after those that were made before; side by side where the storage can."""
+        folder = self._path / "decisions"
+        contents = {
+            f"{folder.path.rstrip('/')}/{sequence_name()}": json.dumps(each, ensure_ascii=False).encode(
+                "utf-8", "backslashreplace"
+            )
+            for each in decisions
+        }
+        if folder.protocol not in ("file", "local"):
+            folder.fs.pipe(contents)
+            return
+        Path(folder.path).mkdir(parents=True, exist_ok=True)
+        for path, content in contents.items():
+            part = Path(folder.path) / f".{uuid.uuid4().hex}"  # on a disk half a file can be seen
             part.write_bytes(content)
-            part.replace(path.path)
-        else:
-            path.fs.pipe_file(path.path, content)
+            part.replace(path)
 
 
 def _parsed(content: bytes) -> Document | None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_hive_to_delta.plugins.states import STATES
-from airflow_hive_to_delta.plugins.table_rows import TableRow
+from airflow_hive_to_delta.campaigns.view.shown_states import STATES
+from airflow_hive_to_delta.campaigns.view.table_rows import TableRow
 
 SortColumn = Literal[
     "table", "state", "owner", "files", "bytes", "priority", "attempts", "updated", "next_attempt", "error"

@@ -29,9 +29,9 @@ def format_seconds(seconds: float) -> str:
     return f"{hours:,} h {minutes:02} min" if hours else f"{minutes} min {left:02} s"
 
 
-def truncate_end(text: str, limit: int) -> str:
-    """Return a text of at most ``limit`` characters; a longer one is cut, and refers to the JSON report."""
-    return text if len(text) <= limit else f"{text[:limit]}… (whole in the JSON report)"
+def truncate_end(text: str, limit: int, whole_in: str = "the JSON report") -> str:
+    """Return a text of at most ``limit`` characters; a longer one is cut, and says where the whole of it is."""
+    return text if len(text) <= limit else f"{text[:limit]}… (whole in {whole_in})"
 
 
 def truncate_middle(name: str, limit: int) -> str:
@@ -39,13 +39,13 @@ def truncate_middle(name: str, limit: int) -> str:
     return name if len(name) <= limit else f"{name[: limit // 3]}…{name[-(limit - limit // 3 - 1) :]}"
 
 
-def truncate_list(texts: Sequence[str], limit: int) -> list[str]:
+def truncate_list(texts: Sequence[str], limit: int, whole_in: str = "the JSON report") -> list[str]:
     """Return as many texts as have ``limit`` characters together, one at least, and how many more there are."""
     shown: list[str] = []
     for text in texts:
         if shown and sum(map(len, shown)) + len(text) > limit:
-            return [*shown, f"{len(texts) - len(shown)} more in the JSON report"]
-        shown.append(truncate_end(text, limit))
+            return [*shown, f"{len(texts) - len(shown)} more in {whole_in}"]
+        shown.append(truncate_end(text, limit, whole_in))
     return shown
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +42,7 @@ def outcome_fields(result: TableResult) -> dict[str, Any]:
                 "table": result.source_table,
                 "status": "verified" if result.success else "failed",
                 "verified": {result.level: result.version} if result.success and result.version is not None else {},
-                "notes": [*_mismatch_notes(result), *result.notes],
+                "notes": [*describe_mismatches(result.mismatches, result.mismatch_count), *result.notes],
                 "error": result.error or (None if result.success else "The Delta table differs from its original"),
             }
         case SyncResult():
@@ -75,6 +75,18 @@ def describe_verified(result: VerifyResult) -> str:
     return f"Verified by {result.level} at version {result.version}: {files}{rows}"
 
 
+def describe_mismatches(mismatches: Sequence[Mapping[str, Any]], count: int) -> Iterator[str]:
+    """The notes on a table that differs from its original.
+
+    :param count: of all differences, of which some are not among ``mismatches``.
+    """
+    for mismatch in mismatches:
+        partition = f"{mismatch['partition']}: " if mismatch["partition"] else ""
+        yield f"{partition}{mismatch['what']}: original {mismatch['original']}, Delta {mismatch['delta']}"
+    if (more := count - len(mismatches)) > 0:
+        yield format_count(more, "more difference")
+
+
 def _verification_fields(result: ConversionResult) -> dict[str, Any]:
     """What the verification right after a conversion says of the table: one that differs has failed."""
     found = result.verification
@@ -97,14 +109,6 @@ def _plan_notes(plan: TablePlan) -> Iterator[str]:
             yield f"Schema conflict: {conflict}"
     for reader in plan.unreadable_by:
         yield f"Not readable by {reader}"
-
-
-def _mismatch_notes(result: VerifyResult) -> Iterator[str]:
-    for mismatch in result.mismatches:
-        partition = f"{mismatch['partition']}: " if mismatch["partition"] else ""
-        yield f"{partition}{mismatch['what']}: original {mismatch['original']}, Delta {mismatch['delta']}"
-    if (more := result.mismatch_count - len(result.mismatches)) > 0:
-        yield format_count(more, "more difference")
 
 
 def _vacuum_notes(result: VacuumResult) -> Iterator[str]:

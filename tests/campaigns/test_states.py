@@ -75,6 +75,15 @@ def test_a_conversion_with_its_verification_verifies_and_without_it_converts() -
     assert work(TableState(TABLE), converted(TABLE, verified={}, verification=None)).state == "converted"
 
 
+def test_the_notes_of_a_job_are_kept_how_the_table_differs_first() -> None:
+    mismatch = {"partition": "day=1", "what": "rows", "original": 5, "delta": 4}
+    proof = {"success": False, "level": "counts", "mismatches": [mismatch], "mismatch_count": 3, "notes": ["b"]}
+    state = work(TableState(TABLE), failed(TABLE, verification=proof, notes=["a", "b", "s3://k:secret@x"], message="m"))
+    differences = ["day=1: rows: original 5, Delta 4", "2 more differences"]
+    assert state.notes == [*differences, "a", "b", "s3://***@x", "m"]
+    assert work(state, converted(TABLE)).notes == [], "those of the last job"
+
+
 def test_a_refusal_and_a_delta_table_of_others_are_refused() -> None:
     refusal = failed(TABLE, "bucketed", retryable=False, status="refused", error_kind="UnsupportedTableError")
     assert (work(TableState(TABLE), refusal).state, work(TableState(TABLE), refusal).error) == ("refused", "bucketed")

@@ -15,6 +15,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from airflow_hive_to_delta.campaigns.states import TableState
+from airflow_hive_to_delta.campaigns.view.report import render_campaign_report
 from airflow_hive_to_delta.plugins.campaigns import CampaignSite
 from airflow_hive_to_delta.plugins.documents import CampaignFolder
 from tests.support.campaign_documents import SimulatedCampaign
@@ -97,6 +99,41 @@ def test_a_campaign_is_shown_at_a_glance(campaign: SimulatedCampaign, ada: TestC
     assert curve["tables"][0] - curve["tables"][-1] == done
     assert len(shown["waves"]) == 18
     assert shown["may_edit"] is True
+
+
+def test_the_report_says_what_the_page_says(campaign: SimulatedCampaign, ada: TestClient) -> None:
+    documents = [json.loads(path.read_text()) for path in campaign.root.glob("tables/*/*.json")]
+    documents[0] |= {"owner": HOSTILE, "notes": [HOSTILE], "error": HOSTILE}
+    campaign.write_state(documents[0])
+    campaign.change_summary(forecast="2999-01-02T03:04:05+00:00")
+    shown = get(ada, CAMPAIGN)
+    summary = json.loads((campaign.root / "summary.json").read_text())
+    states = [TableState.from_dict(document) for document in documents]
+    run = summary["waves"][-1]["run"]
+    report = render_campaign_report(states, summary, {"dag_id": HOSTILE}, run=run, now=datetime.now(UTC))
+    assert HOSTILE not in report
+    assert f'<p class="verdict {shown["verdict"]["tone"]}">{shown["verdict"]["text"]}</p>' in report
+    cards = re.findall(r'<li class="(.*)"><span>(.*)</span><strong>(.*)</strong><small>(.*)</small></li>', report)
+    assert [(card["tone"], card["name"], card["value"]) for card in shown["cards"]] == [card[:3] for card in cards]
+    labels = {state["name"]: state["label"] for state in get(ada, f"{PREFIX}/api/campaigns")["states"]}
+    bar = re.findall(r'<li><span class="pill (\w+)">([\w ]+)</span> <b>(\d+)</b></li>', report)
+    counts = {name: count["tables"] for name, count in shown["by_state"].items() if count["tables"]}
+    assert [(name, labels[name], str(count)) for name, count in counts.items()] == bar
+    assert report.count('<tr class="current">') == 1
+    assert "<link" not in report
+
+
+def test_the_report_of_the_last_wave_is_shown_without_a_part_in_the_session(campaign, browsers: Browsers) -> None:
+    ada, eve = browsers("ada"), browsers("eve")
+    assert ada.get(f"{CAMPAIGN}/report").status_code == 404
+    (campaign.root / "report.html").write_text("<p>written by whoever may write to the bucket")
+    shown = ada.get(f"{CAMPAIGN}/report")
+    assert (shown.text, shown.headers["content-type"]) == (
+        *("<p>written by whoever may write to the bucket", "text/html; charset=utf-8"),
+    )
+    assert shown.headers["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'; ")
+    assert eve.get(f"{CAMPAIGN}/report").json() == eve.get(f"{PREFIX}/api/campaigns/0/none/report").json()
+    assert browsers(None).get(f"{CAMPAIGN}/report").status_code == 401
 
 
 def test_the_forecast_is_that_of_the_summary_while_it_lies_ahead(campaign, ada: TestClient) -> None:
@@ -362,6 +399,19 @@ def test_a_campaign_on_s3_is_read_by_the_connection_of_its_root(
     changed = json.dumps({**json.loads(state.read_text()), "state": "cut_over"})
     s3.put_object(Bucket=bucket, Key=f"staging/{state.relative_to(campaign.folder)}", Body=changed)
     assert names(get(ada, f"{CAMPAIGN}/tables", state="cut_over")) == [name]
+
+
+def test_airflow_shows_the_page_in_its_navigation_and_beside_each_dag_run(airflow_home: Path, monkeypatch) -> None:
+    from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+
+    from airflow_hive_to_delta.plugins.campaign_page import CampaignPagePlugin, _address
+
+    views = [ExternalViewResponse.model_validate(view) for view in CampaignPagePlugin.external_views]
+    assert {view.destination: view.href for view in views} == {
+        **{"nav": f"{PREFIX}/", "dag_run": f"{PREFIX}/?dag_id={{DAG_ID}}&run_id={{RUN_ID}}"},
+    }
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.com/team/airflow/")
+    assert _address("x") == f"/team/airflow{PREFIX}/x"
 
 
 def test_workers_load_the_plugin_without_its_app(airflow_home: Path) -> None:

@@ -10,10 +10,11 @@ from airflow.sdk import ObjectStoragePath
 from airflow_hive_to_delta.campaigns import states as library
 from airflow_hive_to_delta.campaigns.closing import close_wave, write_summary
 from airflow_hive_to_delta.campaigns.decisions import apply_decisions, read_decisions
+from airflow_hive_to_delta.campaigns.view.burn_down import burn_down
+from airflow_hive_to_delta.campaigns.view.shown_states import STATES, done_states
 from airflow_hive_to_delta.campaigns.waves import plan_wave
 from airflow_hive_to_delta.plugins.campaign_index import CampaignIndex, Snapshot
 from airflow_hive_to_delta.plugins.documents import CampaignFolder
-from airflow_hive_to_delta.plugins.states import STATES, done_states
 from tests.support.campaigns import NOON, local_store, planned, row
 
 
@@ -48,14 +49,18 @@ def test_the_library_acts_upon_a_decision_of_the_page(airflow_home: Path, tmp_pa
     folder = CampaignFolder(ObjectStoragePath((tmp_path / "campaigns" / "lake").as_uri()))
     index = CampaignIndex(folder, max_age=0)
     about = {"format": 1, "at": "2026-11-18T12:00:00+00:00", "by": "ada", "table": "sales.one"}
-    folder.write_decision({**about, "decision": "exclude", "note": "a copy"})
-    folder.write_decision({**about, "priority": 9})
+    folder.write_decisions([{**about, "decision": "exclude", "note": "a copy"}, {**about, "priority": 9}])
     before = read(index).rows["sales.one"]
     assert (before.state, before.pending, before.priority) == ("planned", "exclude", 9)
     apply_decisions(store, store.states(), read_decisions(store), run="next", now=NOON)
     after = read(index).rows["sales.one"]
     assert (after.state, after.pending, after.priority) == ("excluded", "", 9)
     assert plan_wave(store, "next", now=NOON, about={"dag_id": "migrate", "run_id": "r"}) is not None
+    running = index.summary()
+    assert running is not None
+    assert [(wave["run_id"], wave["ended"]) for wave in running["waves"]] == [("r", None)], "seen while it runs"
+    snapshot = read(index)
+    assert burn_down(snapshot.rows.values(), snapshot.since, running, NOON.timestamp())["tables"][0] == 2
     close_wave(store, "next", now=NOON)
     summary = index.summary()
     assert summary is not None

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -92,7 +93,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator
     folder = tmp_path_factory.mktemp("page")
     campaign = SimulatedCampaign(folder / "staging", tables=1_500).write()
     state = {"format": 1, "table": HOSTILE, "state": "needs_person", "error": f"{HOSTILE} is denied", "history": []}
-    links = {"job_url": "javascript:document.title='taken'", "log_url": "/dags/x"}
+    links = {"job_url": "javascript:document.title='taken'", "log_url": "http://localhost:1/dags/x"}
     campaign.write_state({**state, **links, "advice": HOSTILE})
     passwords = folder / "passwords.json"
     passwords.write_text(json.dumps(PASSWORDS))
@@ -154,8 +155,12 @@ def test_the_page_is_used_by_keyboard_and_follows_a_change(site: Site) -> None:
     assert site.text("#detail h2") == names[1]
     site.press("Escape")
     site.wait_for("#detail:not([open])")
+    site.wait(f"page.activeElement.title === {json.dumps(names[1])}")
     site.campaign.write_state({"format": 1, "table": names[0], "state": "cut_over", "history": []})
     site.wait_for(".tabulator-row .pill.cut_over", "#share .cut_over")
+    site.see("page.querySelector('.tabulator-col[tabulator-field=bytes]').focus()")
+    site.press("Enter")
+    site.wait("page.querySelector('.tabulator-col[tabulator-field=bytes]').ariaSort === 'descending'")
     assert site.complaints() == []
 
 
@@ -192,12 +197,29 @@ def test_it_fits_every_screen_in_light_and_dark(site: Site, width: int, scheme: 
     assert site.complaints() == []
 
 
-def test_who_may_only_read_has_no_buttons(site: Site) -> None:
+def test_who_may_only_read_sees_the_tables_of_a_run_without_buttons(site: Site) -> None:
+    wave = site.campaign.read_summary()["waves"][4]
     site.log_in("vera")
-    site.open("hive-to-delta/")
+    site.open(f"hive-to-delta/?{urlencode({'dag_id': site.campaign.dag_id, 'run_id': wave['run_id']})}")
+    site.wait(f"page.getElementById('count').textContent.endsWith('last changed by the run {wave['run_id']}')")
+    assert (site.text("#count") or "").startswith(f"{wave['tables']} of 1,501 tables")
+    assert site.text(".waves .current th") == wave["run_id"]
     site.click(".tabulator-row .open")
     site.wait_for("#detail .detail-facts")
     assert site.see("page.querySelectorAll('#detail .actions').length") == 0
+    logs = site.see("[...page.querySelectorAll('#detail .links a')].map(link => link.href)")[:1]
+    assert logs[0].startswith(site.address(f"dags/{site.campaign.dag_id}/runs/{wave['run_id']}/tasks/"))
+
+
+def test_the_report_is_opened_from_the_page_and_has_no_part_in_the_session(site: Site) -> None:
+    (site.campaign.root / "report.html").write_text("<p id='report'></p><script>document.title = 'ran'</script>")
+    site.log_in("vera")
+    site.open("hive-to-delta/")
+    address = site.wait("[...page.querySelectorAll('#facts a')].find(each => each.href.endsWith('/report'))?.href")
+    site.browser.open(address)
+    site.wait("page.title === 'ran'")
+    own = "(() => { try { return localStorage.length; } catch (error) { return error.name; } })()"
+    assert site.browser.evaluate(own) == "SecurityError"
 
 
 def test_who_has_no_rights_is_turned_away(site: Site) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import pytest
 
 from airflow_hive_to_delta import ConversionResult
+from airflow_hive_to_delta.campaigns.states import StateName, TableState
+from airflow_hive_to_delta.campaigns.view.report import render_campaign_report
+from airflow_hive_to_delta.campaigns.view.shown_states import STATES
 from airflow_hive_to_delta.core.results import (
     CutOverResult,
     RollbackResult,
@@ -26,6 +30,7 @@ from airflow_hive_to_delta.report.html import render_html
 from airflow_hive_to_delta.report.outcomes import FAILURES, GOALS, RESULTS, TableOutcome, build_report, failed_tables
 from tests.support.browser import Browser
 from tests.support.imports import imported_by
+from tests.support.project import PROJECT
 
 RUN = {"dag_id": "migrate", "run_id": "manual__1"}
 HOSTILE = "<script>alert(1)</script>"
@@ -361,6 +366,21 @@ def test_ten_thousand_tables_are_a_page_of_a_few_megabytes(failed: bool) -> None
     assert ("whole in the JSON report" in page) == failed
 
 
+def test_a_status_and_a_state_of_one_name_have_one_colour_in_light_and_dark() -> None:
+    templates = PROJECT / "airflow_hive_to_delta" / "report" / "templates"
+    light, dark = ((templates / f"{name}.css").read_text() for name in ("look", "dark"))
+    rules = dict(re.findall(r"^\.([\w., ]+) \{ --tone: var\(--(\w+)\); fill: ", light, re.MULTILINE))
+    coloured = {name.strip(" ."): colour for names, colour in rules.items() for name in names.split(",")}
+    shown = {status.colour_of or name for name, status in STATUSES.items()} | STATES.keys()
+    assert shown == coloured.keys()
+    assert {name for name in STATUSES.keys() & STATES.keys() if STATUSES[name].colour_of} == set()
+    for style in (light, dark):
+        assert set(coloured.values()) <= set(re.findall(r"--(\w+): #", style))
+    page = PROJECT / "airflow_hive_to_delta" / "plugins" / "page" / "static" / "campaign.css"
+    for style in (page.read_text(), (templates / "report.css").read_text().partition("@media print")[0]):
+        assert re.findall(r"#[0-9a-f]{3,8}\b|prefers-color-scheme", style) == [], "all colours come from the look"
+
+
 # The page in a browser
 
 
@@ -518,3 +538,27 @@ def test_a_table_with_nothing_at_its_location_stands_out(browser: Browser, page:
     colour = "getComputedStyle(document.querySelector('{}')).color"
     shown = [browser.evaluate(colour.format(x)) for x in (".empty", ".verdict.warning", ".cards .warning strong")]
     assert len(set(shown)) == 1
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+def test_a_browser_shows_the_report_of_a_campaign(browser: Browser, page: Path, width: int, scheme: str) -> None:
+    states = [
+        TableState(f"sales.{name}", name, bytes=10**number, owner="risk", updated=f"2026-11-18T03:{number:02}:00+00:00")
+        for number, name in enumerate(get_args(StateName))
+    ]
+    states[0] = replace(states[0], table=f"sales.{HOSTILE}", error=HOSTILE, advice=HOSTILE, notes=[HOSTILE])
+    wave = {"run": "r", "started": "2026-11-18T02:00:00+00:00", "ended": None, "tables": 9, "bytes": 10**9}
+    summary = {"campaign": HOSTILE, "phase": "convert", "waves": [wave], "forecast": "2026-11-19T02:00:00+00:00"}
+    noon = dt.datetime(2026, 11, 18, 12, tzinfo=dt.UTC)
+    page.write_text(render_campaign_report(states, summary, RUN, run="r", now=noon))
+    browser.open(page, scheme, width)
+    assert browser.requests_elsewhere(page) == []
+    assert browser.events("Log.entryAdded") == []
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    assert browser.evaluate("document.querySelector('h1').innerText") == HOSTILE
+    assert browser.evaluate("document.querySelectorAll('.share rect').length") == len(states)
+    pixels = drawn(browser, ["size", "time", "failed", "verified", "cut_over", "not_run"])
+    assert {name: count for name, count in pixels.items() if count < 200} == {}, "two curves, bars and dots"
+    browser.evaluate("document.querySelector('input').value = 'needs a person'")
+    browser.evaluate("document.querySelector('input').dispatchEvent(new Event('input'))")
+    assert browser.evaluate("document.querySelector('output').value") == f"1 of {len(states)} tables"

@@ -97,9 +97,12 @@ class SimulatedCampaign:
         """The decisions that people have made, in their order."""
         return [json.loads(path.read_text()) for path in sorted((self.root / "decisions").glob("*.json"))]
 
+    def read_summary(self) -> dict[str, Any]:
+        summary: dict[str, Any] = json.loads((self.root / "summary.json").read_text())
+        return summary
+
     def change_summary(self, **changes: Any) -> None:
-        summary = json.loads((self.root / "summary.json").read_text())
-        self._write("summary.json", {**summary, **changes})
+        self._write("summary.json", {**self.read_summary(), **changes})
 
     def _planned(self, number: int, chance: random.Random) -> dict[str, Any]:
         database, subject = chance.choice(_DATABASES), chance.choice(_SUBJECTS)
@@ -148,6 +151,7 @@ class SimulatedCampaign:
             state |= {"error_kind": kind, "retryable": False, "advice": advice}
         else:
             state |= {"state": "verified", "version": 0, "verified": {"counts": 0}, "rows": row["files"] * 41_337}
+            state["notes"] = ["4 partitions lie outside of the table's location"] if luck > 0.9 else []
             history.append({**event, "at": _iso(at - timedelta(minutes=2)), "state": "converted"})
         errors = {"error": state["error"]} if state["error"] else {}
         history.append({**event, "state": state["state"], **errors})

@@ -23,6 +23,23 @@ class StoredFile(NamedTuple):
     size: int
     #: Milliseconds since the epoch.
     modified: int
+    #: What another version of the file has another one of: the ETag on S3, the inode on a disk; empty: not known.
+    tag: str = ""
+
+    @property
+    def version(self) -> str:
+        """A text that differs for two versions of the file; empty where the storage does not tell them apart."""
+        return file_version(self.size, self.modified, self.tag)
+
+
+def file_version(size: int, modified: int, tag: str) -> str:
+    """A text that differs for two versions of a file; empty where nothing tells them apart.
+
+    :param modified: milliseconds since the epoch, which some storages round to seconds.
+    :param tag: an ETag or an inode.
+    """
+    tag = tag.strip('"')
+    return f"{tag}-{size}-{modified}" if tag else ""
 
 
 class Storage(Protocol):

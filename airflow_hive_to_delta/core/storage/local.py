@@ -92,7 +92,8 @@ class LocalStorage:
                     with suppress(FileNotFoundError):
                         if not entry.is_dir():
                             stat = entry.stat()
-                            found.append(StoredFile(entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000))
+                            modified = stat.st_mtime_ns // 1_000_000
+                            found.append(StoredFile(entry.name, stat.st_size, modified, str(stat.st_ino)))
             return found
 
     def delete(self, path: Location) -> None:

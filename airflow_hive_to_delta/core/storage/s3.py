@@ -119,7 +119,7 @@ class S3Storage:
         for page in self._pages(folder):
             for entry in page.get("Contents", []):
                 modified = round(entry["LastModified"].timestamp() * 1000)
-                found.append(StoredFile(entry["Key"][start:], entry["Size"], modified))
+                found.append(StoredFile(entry["Key"][start:], entry["Size"], modified, entry.get("ETag", "")))
         return [file for file in found if file.name]  # the folder's own marker has no name
 
     def delete(self, path: Location) -> None:

@@ -1,6 +1,7 @@
 // Sorting and filtering are extras: without the script the page shows all of the report.
 (() => {
-  const body = document.querySelector("tbody"), rows = [...body.rows], filter = document.querySelector(".filter");
+  const table = document.querySelector(".listing"), body = table.tBodies[0], rows = [...body.rows];
+  const filter = document.querySelector(".filter");
   const count = filter.querySelector("output"), input = filter.querySelector("input");
   const texts = rows.map(row => row.textContent.toLowerCase());
   filter.hidden = false;
@@ -12,7 +13,7 @@
   });
   const number = cell => Number(cell.firstElementChild?.value ?? (cell.textContent.replaceAll(",", "") || -1));
   const collator = new Intl.Collator("en", { numeric: true });
-  document.querySelectorAll("thead th").forEach((head, column, heads) => {
+  table.querySelectorAll("thead th").forEach((head, column, heads) => {
     const button = document.createElement("button"), numeric = head.classList.contains("number");
     button.type = "button";
     button.append(...head.childNodes);

@@ -1,15 +1,18 @@
 // One table: what is known of it, what has become of it, and what a person may decide about it.
 import { decide, readTable } from "./api.js";
-import { breakable, element, fill, formatBytes, formatCount, formatTime, link, plural } from "./format.js";
+import { airflow, breakable, element, fill, formatBytes, formatCount, formatTime, link, pill, plural, stamp } from "./format.js";
 import { RETRYABLE } from "./retry.js";
 
 export class TableDetail {
-  constructor(dialog, { labels, ondecided }) {
+  constructor(dialog, { labels, ondecided, onclosed }) {
     this.dialog = dialog;
     this.labels = labels;
     this.ondecided = ondecided;
     dialog.addEventListener("click", event => { if (event.target === dialog) dialog.close(); });
-    dialog.addEventListener("close", () => { this.table = null; });
+    dialog.addEventListener("close", () => {
+      onclosed(this.table);
+      this.table = null;
+    });
   }
 
   async open(campaign, table) {
@@ -52,7 +55,7 @@ export class TableDetail {
   head(table, row) {
     return element("header", {},
       element("div", {},
-        row && element("span", { class: `pill ${row.state}` }, this.labels[row.state] ?? row.state),
+        row && pill(row.state, this.labels[row.state]),
         element("h2", { id: "detail-title" }, breakable(table))),
       element("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => this.dialog.close() }, "✕"));
   }
@@ -64,7 +67,9 @@ export class TableDetail {
   }
 
   links(state) {
-    const found = [state.log_url && link(state.log_url, "Log of its task"), state.job_url && link(state.job_url, "Spark job")];
+    // A worker may not know under which address people find Airflow.
+    const page = /\/(dags\/.+)$/.exec(state.log_url ?? "")?.[1];
+    const found = [page && link(airflow(page), "Log of its task"), state.job_url && link(state.job_url, "Spark job")];
     return found.some(Boolean) && element("p", { class: "links" }, found.filter(Boolean));
   }
 
@@ -87,7 +92,7 @@ export class TableDetail {
     };
     const shown = Object.entries(known).filter(([, value]) => value);
     return element("dl", { class: "detail-facts" },
-      shown.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+      shown.map(([name, value]) => stamp("fact", { dt: name, dd: value })));
   }
 
   actions(row, state) {
@@ -154,7 +159,7 @@ export class TableDetail {
     return entries.length > 0 && element("section", {},
       element("h3", {}, "History"),
       element("ol", { class: "log", reversed: true }, entries.map(entry => element("li", {},
-        element("span", { class: `pill ${entry.state}` }, this.labels[entry.state] ?? String(entry.state)),
+        pill(entry.state in this.labels ? entry.state : "planned", this.labels[entry.state] ?? String(entry.state)),
         element("small", {}, [formatTime(entry.at), entry.by && `by ${entry.by}`, entry.run?.replace(`${this.campaign.dag_id}.`, ""),
           entry.attempt > 1 && `try ${entry.attempt}`].filter(Boolean).join(" · ")),
         entry.error && element("p", { class: "error dim" }, String(entry.error))))));

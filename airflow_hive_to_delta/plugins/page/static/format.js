@@ -17,6 +17,8 @@ export const formatTime = text => {
   return time.toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 };
 
+export const formatDay = time => new Date(time).toLocaleString("en-GB", { day: "numeric", month: "short" });
+
 export const formatDuration = seconds => {
   const minutes = Math.round(seconds / 60);
   if (minutes < 60) return `${minutes} min`;
@@ -28,7 +30,7 @@ const SVG = "http://www.w3.org/2000/svg";
 
 // An element with attributes and children: texts and elements. What is null, undefined or false is left out.
 export const element = (name, attributes = {}, ...children) => {
-  const made = ["svg", "rect", "title"].includes(name) ? document.createElementNS(SVG, name) : document.createElement(name);
+  const made = ["rect", "title"].includes(name) ? document.createElementNS(SVG, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
@@ -38,10 +40,25 @@ export const element = (name, attributes = {}, ...children) => {
   return made;
 };
 
+// A piece of the page as the server has made it, empty: a copy, with what each selector finds filled, and a class.
+export const stamp = (name, parts, tone = "") => {
+  const made = document.getElementById(`part-${name}`).content.firstElementChild.cloneNode(true);
+  if (tone) made.classList.add(tone);
+  for (const [selector, content] of Object.entries(parts)) {
+    (selector === "" ? made : made.querySelector(selector)).replaceChildren(content ?? "");
+  }
+  return made;
+};
+
+export const pill = (state, label) => stamp("pill", { "": label ?? String(state) }, state);
+
 // A qualified name, whose line may be broken after its dots and underscores.
 export const breakable = name => name.split(/(?<=[._])/).flatMap(part => [part, document.createElement("wbr")]);
 
 export const fill = (target, ...children) => target.replaceChildren(...children.flat().filter(child => child || child === 0));
+
+// The address of a page of the Airflow that has this one.
+export const airflow = path => new URL(`../${path}`, document.baseURI).href;
 
 // Airflow shows the page in a frame that may neither leave itself nor open a window. So a link is followed by the page
 // around it, which is Airflow's own.

@@ -2,7 +2,7 @@
 import { listCampaigns, readCampaign } from "./api.js";
 import { BurnDownChart } from "./chart.js";
 import { TableDetail } from "./detail.js";
-import { element, fill, formatBytes, formatCount, formatDuration, formatShort, formatTime, link, plural } from "./format.js";
+import { airflow, element, fill, formatBytes, formatCount, formatDay, formatDuration, formatTime, link, pill, plural, stamp } from "./format.js";
 import { RETRYABLE, RetryAll } from "./retry.js";
 import { TableList } from "./tables.js";
 
@@ -10,7 +10,6 @@ const SECONDS = 10, SECONDS_WHILE_LOADING = 1.5, TYPING_PAUSE = 200;
 
 const byId = id => document.getElementById(id);
 const wanted = new URLSearchParams(location.search);
-const airflow = path => new URL(`../${path}`, document.baseURI).href;
 const filters = { run: wanted.get("run_id") || undefined };
 let states = [], labels = {}, campaigns = [], campaign = null, shown = null, tables = null, detail = null, timer = 0, matching = 0;
 const chart = new BurnDownChart(byId("chart"));
@@ -45,7 +44,7 @@ const start = async () => {
     return say({ message: [...found.problems, found.roots ? missing : unset].join(". ") });
   }
   detail = new TableDetail(byId("detail"), {
-    labels, ondecided: row => { tables.update(row); schedule(1); },
+    labels, ondecided: row => { tables.update(row); schedule(1); }, onclosed: name => tables.focus(name),
   });
   prepareControls();
   await choose(campaigns.find(each => `${each.root}/${each.name}` === wanted.get("campaign")) ?? campaigns[0]);
@@ -145,48 +144,26 @@ const show = found => {
   }
 };
 
-const sum = (found, names, what) => names.reduce((total, name) => total + (found.by_state[name]?.[what] ?? 0), 0);
-const all = () => states.map(state => state.name);
-
 const showHeader = found => {
   document.title = `${found.title} – Hive to Delta`;
   byId("title").textContent = found.title;
-  const total = sum(found, all(), "tables"), done = sum(found, found.done_states, "tables");
-  const people = sum(found, ["needs_person"], "tables"), failed = sum(found, ["failed"], "tables");
-  const sentences = [done === total ? `All ${plural(total, "table")} are done.` : `${formatCount(done)} of ${plural(total, "table")} are done.`];
-  if (people) sentences.push(`${formatCount(people)} ${people === 1 ? "needs" : "need"} a person.`);
-  if (failed) sentences.push(`${formatCount(failed)} failed and will be tried again.`);
-  const verdict = byId("verdict");
-  verdict.textContent = sentences.join(" ");
-  verdict.className = `verdict ${people ? "bad" : failed ? "warning" : done === total ? "good" : ""}`;
+  byId("verdict").textContent = found.verdict.text;
+  byId("verdict").className = `verdict ${found.verdict.tone}`;
   const facts = {
     DAG: link(airflow(`dags/${encodeURIComponent(found.dag_id)}`), found.dag_id),
-    Phase: { convert: "Convert and verify", sync: "Sync", cut_over: "Cut over", roll_back: "Roll back" }[found.phase] ?? found.phase,
-    "Last wave": formatTime(found.updated),
+    Phase: found.phase,
+    Updated: formatTime(found.updated),
+    Report: found.waves.some(wave => wave.ended) && link(`api/campaigns/${found.root}/${encodeURIComponent(found.name)}/report`, "of the last wave"),
     Reading: found.loading && `${formatCount(found.loading.read)} of ${plural(found.loading.total, "document")}`,
   };
   fill(byId("facts"), Object.entries(facts).filter(([, value]) => value)
-    .map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+    .map(([name, value]) => stamp("fact", { dt: name, dd: value })));
 };
 
 const showTotals = found => {
-  const total = sum(found, all(), "tables"), done = sum(found, found.done_states, "tables");
-  const bytes = sum(found, all(), "bytes"), doneBytes = sum(found, found.done_states, "bytes");
-  const people = sum(found, ["needs_person"], "tables"), failed = sum(found, ["failed"], "tables");
-  const share = total ? `${Math.floor(100 * done / total)} % of all` : "";
-  const end = found.burn_down?.forecast;
-  const cards = [
-    ["Tables", formatCount(total), found.owners.length > 1 ? `of ${plural(found.owners.filter(Boolean).length, "owner")}` : "in the plan"],
-    ["Done", formatCount(done), share, done ? "ok" : ""],
-    ["Left", formatCount(total - done), formatBytes(bytes - doneBytes)],
-    ["Need a person", formatCount(people), people ? "see what to do" : "none", people ? "bad" : ""],
-    ["Failed", formatCount(failed), failed ? "will be tried again" : "none", failed ? "warning" : ""],
-    ["Data", formatBytes(doneBytes), `of ${formatBytes(bytes)}`],
-    ["Forecast", end ? formatTime(end * 1000).split(",")[0] : total > done ? "–" : "done", end ? `in ${formatDuration(end - Date.now() / 1000)}` : "not known yet"],
-  ];
-  if (total === done) cards.at(-1)[2] = "nothing is left";
-  fill(byId("cards"), cards.map(([name, value, hint, tone]) => element("li", { class: tone || null },
-    element("span", {}, name), element("strong", {}, value), element("small", {}, hint))));
+  fill(byId("cards"), found.cards.map(card => stamp("card",
+    { span: card.name, strong: card.at ? formatDay(card.at * 1000) : card.value, small: card.detail }, card.tone)));
+  const total = states.reduce((count, state) => count + (found.by_state[state.name]?.tables ?? 0), 0);
   let start = 0;
   const present = states.filter(state => found.by_state[state.name]?.tables);
   fill(byId("share"), present.map(state => {
@@ -200,7 +177,7 @@ const showTotals = found => {
   fill(byId("legend"), present.map(state => element("li", {}, element("button",
     { type: "button", "data-state": state.name, "aria-pressed": String(filters.state === state.name),
       onclick: () => filter({ state: filters.state === state.name ? undefined : state.name }) },
-    element("span", { class: `pill ${state.name}` }, state.label), " ",
+    pill(state.name, state.label), " ",
     element("b", {}, formatCount(found.by_state[state.name].tables))))));
   if (focused) byId("legend").querySelector(`[data-state="${focused}"]`)?.focus();
 };
@@ -218,11 +195,15 @@ const showProgress = found => {
 const showWaves = waves => {
   byId("waves-section").hidden = !waves.length;
   const took = wave => wave.ended ? formatDuration((new Date(wave.ended) - new Date(wave.started)) / 1000) : "runs";
-  fill(byId("waves"), [...waves].reverse().map(wave => element("tr", { class: (wave.run_id ?? wave.run) === wanted.get("run_id") ? "current" : null },
-    element("th", { scope: "row" }, runLink(wave)),
-    element("td", {}, formatTime(wave.started)),
-    ...[took(wave), formatCount(wave.tables ?? 0), formatBytes(wave.bytes ?? 0)].map(text => element("td", { class: "number" }, text)),
-    element("td", { class: wave.failed ? "number bad" : "number" }, wave.failed ? formatShort(wave.failed) : ""))));
+  fill(byId("waves"), [...waves].reverse().map(wave => {
+    const [started, length, tables, data, failed] = [formatTime(wave.started), took(wave), formatCount(wave.tables ?? 0),
+      formatBytes(wave.bytes ?? 0), wave.failed ? formatCount(wave.failed) : ""];
+    const line = stamp("wave", { th: runLink(wave), "td:nth-child(2)": started, "td:nth-child(3)": length,
+      "td:nth-child(4)": tables, "td:nth-child(5)": data, "td:nth-child(6)": failed },
+    (wave.run_id ?? wave.run) === wanted.get("run_id") ? "current" : "");
+    line.lastElementChild.classList.toggle("bad", Boolean(failed));
+    return line;
+  }));
 };
 
 const runLink = wave => {
@@ -245,7 +226,8 @@ const showCount = found => {
   matching = found.matching;
   byId("retry-all").hidden = !(shown?.may_edit && matching && RETRYABLE.includes(filters.state));
   byId("retry-all").textContent = `Retry all ${formatCount(matching)}`;
-  byId("count").textContent = filters.run ? `${text}, last changed by the run ${filters.run}` : text;
+  if (found.loading && !found.total) byId("count").textContent = "";
+  else byId("count").textContent = filters.run ? `${text}, last changed by the run ${filters.run}` : text;
 };
 
 start();

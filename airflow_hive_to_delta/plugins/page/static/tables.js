@@ -1,9 +1,11 @@
 // The list of tables. The server sorts, filters and searches; rows are asked for as the list is scrolled.
 /* global Tabulator */
 import { listTables } from "./api.js";
-import { element, formatBytes, formatCount, formatTime } from "./format.js";
+import { element, formatBytes, formatCount, formatTime, pill } from "./format.js";
 
 const ROWS = 100;
+// A list that is narrower has two columns, and names in two lines.
+const NARROW = 480;
 
 const cellText = cell => element("span", {}, cell.getValue() ?? "");
 
@@ -17,13 +19,15 @@ export class TableList {
     this.filters = {};
     target.setAttribute("aria-label", "Tables");
     this.campaign = null;
+    this.nothing = element("p", { class: "hint" }, "");
+    const narrow = target.clientWidth < NARROW;
     this.grid = new Tabulator(target, {
       index: "table",
       height: "min(68vh, 620px)",
       layout: "fitColumns",
       responsiveLayout: "hide",
       rowHeight: 40,
-      placeholder: element("p", { class: "hint" }, "No table matches."),
+      placeholder: this.nothing,
       sortMode: "remote",
       headerSortTristate: false,
       initialSort: [{ column: "table", dir: "asc" }],
@@ -34,8 +38,8 @@ export class TableList {
       dataLoader: false,
       columnDefaults: { headerTooltip: false, tooltip: false, formatter: cellText, resizable: false, vertAlign: "middle" },
       columns: [
-        { title: "State", field: "state", width: 170, responsive: 0, formatter: cell => this.statePill(cell.getData()) },
-        { title: "Table", field: "table", minWidth: 190, widthGrow: 3, responsive: 0, formatter: cell => this.opener(cell) },
+        { title: "State", field: "state", width: narrow ? 152 : 170, responsive: 0, formatter: cell => this.statePill(cell.getData()) },
+        { title: "Table", field: "table", minWidth: narrow ? 150 : 190, widthGrow: 3, responsive: 0, formatter: cell => this.opener(cell) },
         { title: "Owner", field: "owner", minWidth: 130, widthGrow: 1, responsive: 4 },
         this.number("Files", "files", 84, 6, formatCount),
         this.number("Size", "bytes", 96, 1, formatBytes),
@@ -57,8 +61,12 @@ export class TableList {
 
   statePill(row) {
     const pending = { retry: "will be retried", exclude: "will be excluded", include: "will be included" }[row.pending];
-    return element("span", { class: `pill ${row.state}${pending ? " pending" : ""}`, title: pending ?? null },
-      this.labels[row.state] ?? row.state, pending ? element("span", { class: "unseen" }, `, ${pending}`) : null);
+    const made = pill(row.state, this.labels[row.state]);
+    if (!pending) return made;
+    made.classList.add("pending");
+    made.title = pending;
+    made.append(element("span", { class: "unseen" }, `, ${pending}`));
+    return made;
   }
 
   opener(cell) {
@@ -72,6 +80,7 @@ export class TableList {
     try {
       const found = await listTables(asked, this.query((page - 1) * size, size, sort));
       if (asked !== this.campaign || filters !== this.filters) return { last_page: 1, data: [] };
+      this.nothing.textContent = found.loading && !found.total ? "The states of the tables are being read…" : "No table matches.";
       this.oncount(found);
       return { last_page: Math.max(1, Math.ceil(found.matching / size)), data: found.rows };
     } catch (error) {
@@ -145,6 +154,12 @@ export class TableList {
     }
     if (!row) return;
     this.grid.scrollToRow(row, "nearest", false).then(() => row.getElement().querySelector(".open")?.focus());
+  }
+
+  // Back to a row, whose button may be another one since.
+  focus(name) {
+    const row = this.grid.getRows("visible").find(each => each.getData().table === name);
+    row?.getElement().querySelector(".open")?.focus();
   }
 
   focusFirst() {

@@ -1,15 +1,17 @@
-"""One row of the page for each table of a campaign, from its plan, its decisions and the states of its tables."""
+"""One row for each table of a campaign, from its plan, its decisions and the states of its tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
+from airflow_hive_to_delta.campaigns.view.shown_states import STATES
 from airflow_hive_to_delta.core.redaction import redact_credentials
-from airflow_hive_to_delta.plugins.documents import Document
-from airflow_hive_to_delta.plugins.states import STATES
+
+Document = dict[str, Any]
 
 #: Characters of an error in a list of tables. The page of one table has all of it.
 _ERROR_LIMIT = 160
@@ -57,6 +59,25 @@ class StateSummary:
     #: When it came to its present state, in seconds since the epoch; None when its history does not say.
     since: float | None
 
+    @classmethod
+    def of_fields(cls, found: Mapping[str, Any]) -> StateSummary:
+        """What is kept of a state, by its fields. What is of another type than a field has is left out."""
+        state = _text(found.get("state"))
+        return cls(
+            table=_text(found.get("table")),
+            state=state if state in STATES else "planned",
+            owner=_text(found.get("owner")),
+            files=_number(found.get("files")),
+            bytes=_number(found.get("bytes")),
+            attempts=_number(found.get("attempts")),
+            updated=_text(found.get("updated")),
+            next_attempt=_text(found.get("next_attempt")),
+            error=redact_credentials(_text(found.get("error")))[:_ERROR_LIMIT],
+            run=_text(found.get("run")),
+            decided=_text(found.get("decided")),
+            since=since if isinstance(since := found.get("since"), int | float) and isfinite(since) else None,
+        )
+
 
 def summarize_state(document: Document) -> StateSummary | None:
     """What is kept of a state document; None when it names no table."""
@@ -70,21 +91,9 @@ def summarize_state(document: Document) -> StateSummary | None:
         if entry.get("state") != state:
             break
         since = epoch(entry.get("at"))
-    error = _text(document.get("error"))
-    return StateSummary(
-        table=table,
-        state=state if state in STATES else "planned",
-        owner=_text(document.get("owner")),
-        files=_number(document.get("files")),
-        bytes=_number(document.get("bytes")),
-        attempts=_number(document.get("attempts")),
-        updated=_text(document.get("updated")),
-        next_attempt=_text(document.get("next_attempt")),
-        error=redact_credentials(error)[:_ERROR_LIMIT] if error else "",
-        run=_text(history[-1].get("run")) if history else "",
-        decided=_text(document.get("decided")),
-        since=since if since is not None else epoch(document.get("updated")),
-    )
+    since = since if since is not None else epoch(document.get("updated"))
+    run = history[-1].get("run") if history else ""
+    return StateSummary.of_fields({**document, "run": run, "since": since})
 
 
 def build_rows(

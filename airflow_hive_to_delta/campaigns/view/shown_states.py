@@ -1,14 +1,15 @@
-"""The states of a table in a campaign, as the page shows them."""
+"""The states of a table and the phases of a campaign, as the page in Airflow and the report show them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from airflow_hive_to_delta.plugins.documents import Document
+from airflow_hive_to_delta.campaigns.states import PHASES
 
 
 class ShownState(NamedTuple):
-    """How the page shows a state."""
+    """How a state is shown. Its name is the class of the style by which it has its colour."""
 
     label: str
     #: Whether a wave leaves tables in this state alone from now on, whatever the phase of the campaign is.
@@ -32,6 +33,7 @@ STATES: dict[str, ShownState] = {
     "planned": ShownState("Planned"),
 }
 
+PHASE_LABELS: dict[str, str] = {name: phase.label for name, phase in PHASES.items()}
 #: In later phases of a campaign, states that were the end of an earlier one are on the way.
 _UNDONE = {
     "sync": {"verified"},
@@ -40,7 +42,7 @@ _UNDONE = {
 }
 
 
-def done_states(summary: Document) -> frozenset[str]:
+def done_states(summary: Mapping[str, Any]) -> frozenset[str]:
     """The states that end a table's part in the phase of a campaign, by its summary.
 
     A campaign that does not verify says by ``final`` that a table is done when it is converted.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
-from airflow_hive_to_delta.plugins.campaign_index import Snapshot
-from airflow_hive_to_delta.plugins.documents import Document
-from airflow_hive_to_delta.plugins.states import done_states
-from airflow_hive_to_delta.plugins.table_rows import epoch
+from airflow_hive_to_delta.campaigns.view.shown_states import done_states
+from airflow_hive_to_delta.campaigns.view.table_rows import TableRow, epoch
 
 #: Points of the curve at most: a screen shows no more.
 _POINTS = 240
@@ -23,9 +22,10 @@ class BurnDown(TypedDict):
     forecast: float | None
 
 
-def burn_down(snapshot: Snapshot, summary: Document, now: float) -> BurnDown:
+def burn_down(rows: Iterable[TableRow], since: Mapping[str, float], summary: Mapping[str, Any], now: float) -> BurnDown:
     """The curve of a campaign from its first wave to now.
 
+    :param since: when each table with a state came to it, in seconds since the epoch.
     :param now: in seconds since the epoch.
     """
     began = _first_wave(summary)
@@ -33,14 +33,14 @@ def burn_down(snapshot: Snapshot, summary: Document, now: float) -> BurnDown:
         return BurnDown(at=[], tables=[], bytes=[], forecast=None)
     done = done_states(summary)
     total_tables, total_bytes, ends = 0, 0, []
-    for row in snapshot.rows.values():
-        since = snapshot.since.get(row.table) if row.state in done else now
-        if since is None or since < began:
+    for row in rows:
+        ended = since.get(row.table) if row.state in done else now
+        if ended is None or ended < began:
             continue  # a table that the plan left out was never to be done
         total_tables += 1
         total_bytes += row.bytes
         if row.state in done:
-            ends.append((since, row.bytes))
+            ends.append((ended, row.bytes))
     ends.sort()
     curve = [(began, total_tables, total_bytes)]
     step = max(1, -(-len(ends) // _POINTS))
@@ -59,7 +59,7 @@ def burn_down(snapshot: Snapshot, summary: Document, now: float) -> BurnDown:
     )
 
 
-def _first_wave(summary: Document) -> float | None:
+def _first_wave(summary: Mapping[str, Any]) -> float | None:
     """When the first wave that the summary knows began; None before there is one."""
     waves: list[Any] = summary.get("waves") or []
     starts = [epoch(wave.get("started")) for wave in waves if isinstance(wave, dict)]
