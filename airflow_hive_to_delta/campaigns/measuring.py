@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_hive_to_delta.campaigns.drafts import DraftUnit, Measurement, draft_folder
 from airflow_hive_to_delta.campaigns.store import CampaignStore
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, TransientError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location
@@ -44,12 +44,14 @@ class Measuring:
 
     :param options: :class:`ConversionOptions` of the campaign.
     :param region: the region of Glue, where a table does not name one, and where to ask for the regions of buckets.
+    :param is_last_try: no other call follows for the same unit. If one does, an error that may pass is raised.
     """
 
     sizes: Sizes
     partition_filter: PartitionFilter | None = None
     options: ConversionOptions = field(default_factory=ConversionOptions)
     region: str | None = None
+    is_last_try: bool = True
 
     def measure_unit(self, store: CampaignStore, unit: DraftUnit) -> int:
         """Look at the tables of a unit, those that an earlier call has not come to. Returns how many these were.
@@ -58,6 +60,7 @@ class Measuring:
         log, and stays in the plan: the wave that takes it finds it out again, and says so.
 
         :raises PermanentError: the filter raises an exception.
+        :raises TransientError: a storage or Glue cannot answer now, and this is not the last try.
         """
         folder = f"{draft_folder(unit.run)}/measured"
         done = set(store.names(folder))
@@ -79,7 +82,7 @@ class Measuring:
         try:
             locations = self._locations(table)
         except HiveToDeltaError as error:
-            log.warning("%s: neither its partitions nor its size are known: %s", name, error)
+            self._accept(error, f"{name}: neither its partitions nor its size are known")
             return measured
         if name in unit.filtered and self.partition_filter is not None:
             measured = self._filter(table, locations, self.partition_filter)
@@ -90,9 +93,14 @@ class Measuring:
         try:
             files, size = self._list(table, locations)
         except HiveToDeltaError as error:
-            log.warning("%s: its size is not known: %s", name, error)
+            self._accept(error, f"{name}: its size is not known")
             return measured
         return replace(measured, files=files, bytes=size)
+
+    def _accept(self, error: HiveToDeltaError, what: str) -> None:
+        if isinstance(error, TransientError) and not self.is_last_try:
+            raise error
+        log.warning("%s: %s", what, error)
 
     def _locations(self, table: TableInfo) -> list[TableLocation]:
         from airflow_hive_to_delta.core.listing.locations import TableLocation, table_locations

@@ -164,6 +164,8 @@ def first_states(
             new.append(first.change(target, now, run=run, unit=BY_PLAN, changes=known))
         elif state.state != target and waits_for_plan(state):
             changed.append(state.change(target, now, run=run, unit=BY_PLAN, changes=known))
+        elif waits_for_plan(state) and row.bytes and not state.bytes:  # its size is known since
+            changed.append(replace(state, files=row.files, bytes=row.bytes))
     leased = live_leases(store, now) if changed else {}
     changed = [state for state in changed if state.table not in leased]
     store.map(store.put_state, new)

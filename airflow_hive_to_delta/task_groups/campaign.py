@@ -50,6 +50,8 @@ from airflow_hive_to_delta.task_groups.config import (
 )
 from airflow_hive_to_delta.task_groups.steps import options_for
 
+#: Tasks that look at tables at a time. Glue answers so many requests a second for a whole account.
+_MEASURING = 8
 _UNITS: dict[Phase, type[UnitOperator]] = {
     "convert": ConvertUnitOperator,
     "sync": SyncUnitOperator,
@@ -304,7 +306,9 @@ def _plan(
         )
     if not in_units:
         return found
-    measured = MeasureTablesOperator.partial(task_id="measure", **how, **own).expand(unit=found.output)
+    measured = MeasureTablesOperator.partial(
+        task_id="measure", max_active_tis_per_dagrun=_MEASURING, **how, **own
+    ).expand(unit=found.output)
     manifests = sizes.manifests if isinstance(sizes, InventorySizes) else None
     plan = FinishPlanOperator(task_id="plan", inventory_manifests=manifests, **own)
     found >> plan

@@ -24,7 +24,7 @@ from airflow_hive_to_delta.campaigns.drafts import (
 from airflow_hive_to_delta.campaigns.measuring import Measuring, PartitionFilter, Sizes, count_in_inventory
 from airflow_hive_to_delta.campaigns.plan import PlanRow
 from airflow_hive_to_delta.campaigns.store import CampaignStore
-from airflow_hive_to_delta.core.errors import MissingError, PermanentError
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.storage import aws
 from tests.support.campaigns import NOON, local_store, row
@@ -227,6 +227,28 @@ def test_tables_with_no_partition_that_the_filter_takes_are_excluded(tables: Tab
         PermanentError, match=r"partition_filter failed for the partition .*2022.* of .*KeyError\('day'\)"
     ):
         plan(store, tables, "statistics", partition_filter=lambda values: values["day"])
+
+
+def test_what_cannot_be_listed_now_is_tried_again_and_stays_without_a_size(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locations(self: Measuring, table: TableInfo) -> list[Any]:
+        if table.name == "b":
+            raise TransientError("Glue throttles")
+        return whole(self, table)
+
+    whole = Measuring._locations
+    monkeypatch.setattr(Measuring, "_locations", locations)
+    for name in "ab":
+        tables.put(f"{name}/0")
+        tables.add(name)
+    store = local_store(tmp_path)
+    (name,) = write_draft(store, "run", tables.rows, counted=tables.names, filtered=())
+    unit = read_draft_unit(store, "run", name)
+    with pytest.raises(TransientError, match="throttles"):
+        Measuring("list", is_last_try=False).measure_unit(store, unit)
+    assert Measuring("list").measure_unit(store, unit) == 2
+    assert sizes_of(plan(store, tables, "list"), tables) == {"a": (1, 10), "b": (0, 0)}
 
 
 def test_a_draft_has_at_most_256_units_and_replaces_the_ones_before(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from urllib.parse import unquote_plus
 
 import pyarrow as pa
@@ -14,14 +15,15 @@ from airflow_hive_to_delta.core.storage.base import Storage
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location
 
 #: Names that may be those of hidden files, in the encoding of CSV or without one. No other name is.
-_MAYBE_HIDDEN = r"(?s)^[_.]|folder(\$|%24)$|COPYING_$"
+_MAYBE_HIDDEN_BEGIN = ("_", ".")
+_MAYBE_HIDDEN_END = ("folder$", "folder%24", "COPYING_")
 
 
 class SizeIndex:
     """Finds the tables that a file on S3 belongs to, by the locations of their partitions or by their roots.
 
     A file belongs to every table that has a location above it, for two tables may have the same files. It takes some
-    200 bytes of memory for each location.
+    150 bytes of memory for each location.
     """
 
     def __init__(self) -> None:
@@ -38,9 +40,11 @@ class SizeIndex:
                 others = self._tables_at.get(place)
                 self._tables_at[place] = own if others is None else others + own
 
-    def find(self, bucket: str, key: str) -> Iterator[tuple[int, str]]:
-        """Each table that has a file, by its number, with the file's path from the innermost location of that table."""
-        path = f"{bucket}/{key}"
+    def find(self, path: str) -> Iterator[tuple[int, str]]:
+        """Each table that has a file, by its number, with the file's path from the innermost location of that table.
+
+        :param path: bucket and key, such as ``bucket/folder/file``.
+        """
         seen: set[int] = set()
         cut = len(path)
         while (cut := path.rfind("/", 0, cut)) >= 0:
@@ -63,7 +67,7 @@ def count_files(
 
     def add(key: str, size: int, files: int, total: int) -> None:
         decoded = unquote_plus(key) if is_encoded else key
-        for number, path in index.find(bucket, decoded):
+        for number, path in index.find(f"{bucket}{decoded}"):
             if is_data_file(path, size):
                 counts = found.setdefault(number, [0, 0])
                 counts[0] += files
@@ -72,7 +76,7 @@ def count_files(
     for batch in read_objects(storage, manifest, file):
         folders, single = _by_folder(batch, is_encoded=is_encoded)
         for folder, files, total in folders:
-            add(f"{folder}file", 1, files, total)
+            add(f"{folder}/file", 1, files, total)
         for key, size in single:
             add(key, size, 1, size)
     return {index.tables[number]: (files, total) for number, (files, total) in found.items()}
@@ -81,14 +85,22 @@ def count_files(
 def _by_folder(
     objects: pa.RecordBatch, *, is_encoded: bool
 ) -> tuple[Sequence[tuple[str, int, int]], Sequence[tuple[str, int]]]:
-    """Objects that are not empty: folder, number and bytes of those with plain names; key and size of the others."""
+    """Objects that are not empty: folder, number and bytes of those with plain names; key and size of the others.
+
+    Folders and keys begin with a slash.
+    """
     objects = objects.filter(pc.greater(objects["size"], 0))
-    keys = objects["key"]
+    # A slash before each, so that each has two parts: the folder and the name.
+    keys = pc.binary_join_element_wise("/", objects["key"], "")
     if is_encoded:
         keys = pc.replace_substring(keys, "%2F", "/")
-    is_single = pc.match_substring_regex(pc.replace_substring_regex(keys, r"(?s)^.*/", ""), _MAYBE_HIDDEN)
-    table = pa.table({"folder": pc.replace_substring_regex(keys, r"[^/]*$", ""), "size": objects["size"]})
-    added = table.filter(pc.invert(is_single)).group_by("folder").aggregate([("size", "count"), ("size", "sum")])
+    parts = pc.split_pattern(keys, "/", max_splits=1, reverse=True).flatten()
+    first = pa.array(range(0, len(parts), 2), pa.int64())
+    folders, names = parts.take(first), parts.take(pc.add(first, 1))
+    begins = [pc.starts_with(names, text) for text in _MAYBE_HIDDEN_BEGIN]
+    is_single = reduce(pc.or_, [*begins, *(pc.ends_with(names, text) for text in _MAYBE_HIDDEN_END)])
+    table = pa.table({"folder": folders, "size": objects["size"]}).filter(pc.invert(is_single))
+    added = table.group_by("folder").aggregate([("size", "count"), ("size", "sum")])
     columns = (added[name].to_pylist() for name in ("folder", "size_count", "size_sum"))
     single = zip(keys.filter(is_single).to_pylist(), objects["size"].filter(is_single).to_pylist(), strict=True)
     return list(zip(*columns, strict=True)), list(single)

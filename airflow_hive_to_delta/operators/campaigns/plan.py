@@ -35,7 +35,7 @@ from airflow_hive_to_delta.operators.campaigns.campaign_operator import (
 )
 from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, DiscoverOperator, GlueDiscoverOperator
 from airflow_hive_to_delta.operators.tables.batches import Table
-from airflow_hive_to_delta.operators.tables.outcomes import airflow_error
+from airflow_hive_to_delta.operators.tables.outcomes import airflow_error, has_tries_left
 from airflow_hive_to_delta.operators.tables.selection import schema_for, select_tables
 
 if TYPE_CHECKING:
@@ -217,7 +217,13 @@ class MeasureTablesOperator(CampaignOperator):
     def execute(self, context: Context) -> int:
         store, run = self.open_store(), self.run_key(context)
         options = ConversionOptions.from_dict(self.options)
-        measuring = Measuring(self.sizes, self.partition_filter, options, self.region_name)
+        measuring = Measuring(
+            self.sizes,
+            self.partition_filter,
+            options,
+            self.region_name,
+            is_last_try=not has_tries_left(context),
+        )
         try:
             unit = read_draft_unit(store, run, str(self.unit))
             with aws_clients(self.aws_conn_id, self.region_name):
