@@ -6,10 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from airflow_hive_to_delta.campaigns.csv_files import export_csv, import_csv
 from airflow_hive_to_delta.campaigns.decisions import read_decisions
-from airflow_hive_to_delta.campaigns.plan import read_plan, sort_rows, with_decisions
+from airflow_hive_to_delta.campaigns.plan import PlanDecision, filter_rows, read_plan, sort_rows, with_decisions
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import now
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
@@ -40,13 +41,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in (export, read_back):
         command.add_argument("staging", help="the staging root, such as s3://bucket/staging")
         command.add_argument("campaign", help="the name of the campaign")
+    export.add_argument("--tables", action="append", help="only tables that fit this pattern, such as 'sales.*'")
+    export.add_argument("--owners", action="append", help="only tables of owners that fit this pattern")
+    export.add_argument("--decisions", action="append", choices=get_args(PlanDecision), help="only tables decided so")
+    export.add_argument(
+        "--sort",
+        metavar="COLUMNS",
+        help="such as owner,-bytes; a minus before a column turns its order round (--sort=-bytes)",
+    )
     read_back.add_argument("file", type=Path, help="the edited CSV file")
     read_back.add_argument("--by", required=True, help="the name of the person who decided")
     chosen = parser.parse_args(arguments)
     try:
         match chosen.command:
             case "export-plan":
-                print(_export_plan(chosen.staging, chosen.campaign), end="")
+                print(_export_plan(chosen), end="")
             case "import-plan":
                 print(_import_plan(chosen.staging, chosen.campaign, chosen.file, chosen.by))
             case _:
@@ -65,10 +74,11 @@ def _fetch_jars(folder: Path, *, archive_classes: bool) -> str:
     return f"{count} jars are in {where}. Set {JARS_VARIABLE}={where} where LocalSpark runs"
 
 
-def _export_plan(staging: str, campaign: str) -> str:
-    store = CampaignStore.open(staging, campaign)
+def _export_plan(chosen: argparse.Namespace) -> str:
+    store = CampaignStore.open(chosen.staging, chosen.campaign)
     rows = with_decisions(read_plan(store), read_decisions(store))
-    return export_csv(sort_rows(rows), store.states())
+    wanted = filter_rows(rows, tables=chosen.tables, owners=chosen.owners, decisions=chosen.decisions)
+    return export_csv(sort_rows(wanted, *(chosen.sort.split(",") if chosen.sort else ())), store.states())
 
 
 def _import_plan(staging: str, campaign: str, file: Path, by: str) -> str:

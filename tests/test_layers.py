@@ -51,6 +51,7 @@ PUBLIC_NAMES = {
     *("GlueCampaignPlanOperator", "CatalogCampaignPlanOperator", "CampaignApprovalOperator", "PlanWaveOperator"),
     *("LargeUnitsOperator", "ConvertUnitOperator", "SyncUnitOperator", "CutOverUnitOperator", "RollbackUnitOperator"),
     *("CloseWaveOperator", "export_csv", "import_csv", "rebuild_states"),
+    *("MeasureTablesOperator", "FinishPlanOperator", "InventorySizes"),
 }
 #: What takes long to import. A DAG processor parses DAGs all the time.
 HEAVY = {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy", "delta"}

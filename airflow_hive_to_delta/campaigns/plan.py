@@ -63,17 +63,23 @@ class PlanRow(Document):
 
 
 def statistics_of(table: TableInfo) -> tuple[int, int] | None:
-    """The files and bytes of a table as its catalog has counted them: Hive, Spark or a crawler; None: nobody has."""
+    """The files and bytes of a table as its catalog has counted them: Hive, Spark or a crawler; None: nobody has.
+
+    No bytes count as nothing known: Hive writes so of a table that is created over files which are there already.
+    """
     found = table.properties
     for files, size in (("numFiles", "totalSize"), ("objectCount", "sizeKey"), ("", "spark.sql.statistics.totalSize")):
-        if found.get(size, "").isdecimal():
+        if found.get(size, "").isdecimal() and int(found[size]):
             count = found.get(files, "")
             return int(count) if count.isdecimal() else 0, int(found[size])
     return None
 
 
-def write_plan(store: CampaignStore, rows: Iterable[PlanRow]) -> None:
-    """Write the plan in the place of the one that is there."""
+def write_plan(store: CampaignStore, rows: Iterable[PlanRow], path: str = PLAN) -> None:
+    """Write the plan in the place of the one that is there.
+
+    :param path: that of a draft (:mod:`drafts`), from the folder of the campaign.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -82,25 +88,26 @@ def write_plan(store: CampaignStore, rows: Iterable[PlanRow]) -> None:
     ]
     content = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(columns, schema=_schema()), content, compression="zstd")
-    store.write_bytes(PLAN, content.getvalue())
+    store.write_bytes(path, content.getvalue())
 
 
-def read_plan(store: CampaignStore, *, with_definitions: bool = False) -> list[PlanRow]:
+def read_plan(store: CampaignStore, *, with_definitions: bool = False, path: str = PLAN) -> list[PlanRow]:
     """The rows of the plan, in their order; none when there is no plan yet.
 
     :param with_definitions: read the definitions of the tables, too, which are most of the plan.
+    :param path: that of a draft (:mod:`drafts`), from the folder of the campaign.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    content = store.read_bytes(PLAN)
+    content = store.read_bytes(path)
     if content is None:
         return []
     columns = [name for name in _schema().names if with_definitions or name != "definition"]
     try:
         found = pq.read_table(io.BytesIO(content), columns=columns).to_pylist()
     except (pa.ArrowException, OSError) as error:
-        raise PermanentError(f"{store.location(PLAN)} cannot be read: {error}. Clear the task that plans") from error
+        raise PermanentError(f"{store.location(path)} cannot be read: {error}. Clear the task that plans") from error
     for row in found:
         row["definition"] = json.loads(row["definition"]) if row.get("definition") else None
     return [PlanRow(**row) for row in found]
@@ -155,13 +162,23 @@ def first_states(
         if state is None:
             first = TableState(row.table)
             new.append(first.change(target, now, run=run, unit=BY_PLAN, changes=known))
-        elif state.state != target and state.history[-1:] and _is_by_plan(state):
+        elif state.state != target and waits_for_plan(state):
             changed.append(state.change(target, now, run=run, unit=BY_PLAN, changes=known))
+        elif waits_for_plan(state) and row.bytes and not state.bytes:  # its size is known since
+            changed.append(replace(state, files=row.files, bytes=row.bytes))
     leased = live_leases(store, now) if changed else {}
     changed = [state for state in changed if state.table not in leased]
     store.map(store.put_state, new)
     store.map(store.write_state, changed)
     return len(new) + len(changed)
+
+
+def waits_for_plan(state: TableState | None) -> bool:
+    """Whether a table is what a plan has made of it: neither a wave nor a person has changed its state since."""
+    if state is None:
+        return True
+    by_plan = state.state in ("planned", "refused", "excluded")
+    return by_plan and bool(state.history) and state.history[-1]["unit"] == BY_PLAN
 
 
 def matches(table: str, patterns: str | Sequence[str] | None) -> bool:
@@ -201,10 +218,6 @@ def sort_rows(rows: Iterable[PlanRow], *by: str) -> list[PlanRow]:
             raise ValueError(f"The plan has no column {name!r}; it has {', '.join(_schema_names())}")
         found.sort(key=lambda row: getattr(row, name), reverse=column.startswith("-"))
     return found
-
-
-def _is_by_plan(state: TableState) -> bool:
-    return state.state in ("planned", "refused", "excluded") and state.history[-1]["unit"] == BY_PLAN
 
 
 def _schema_names() -> list[str]:

@@ -2,6 +2,7 @@
 
     <staging>/campaigns/<campaign>/
       plan.parquet                      one row for each table
+      drafts/<run>/                     a plan that is being made (:mod:`drafts`)
       decisions/<seq>-<id>.json         what people decided about tables, never changed
       approvals/<seq>-<id>.json         the tables that a person approved together
       tables/<hash2>/<name>.json        the state of each table

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from airflow.sdk import BaseNotifier, BaseOperator, TaskGroup, TriggerRule, XComArg
 
+from airflow_hive_to_delta.campaigns.measuring import PartitionFilter
 from airflow_hive_to_delta.campaigns.states import Phase, Retries
 from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave
 from airflow_hive_to_delta.core.results import VerifyLevel
@@ -18,9 +19,11 @@ from airflow_hive_to_delta.operators.arguments import Options, check_count
 from airflow_hive_to_delta.operators.campaigns.campaign_operator import check_campaign
 from airflow_hive_to_delta.operators.campaigns.plan import (
     CatalogCampaignPlanOperator,
+    FinishPlanOperator,
     GlueCampaignPlanOperator,
+    MeasureTablesOperator,
     OwnerOf,
-    Sizes,
+    measures_tables,
 )
 from airflow_hive_to_delta.operators.campaigns.units import (
     ConvertUnitOperator,
@@ -40,12 +43,15 @@ from airflow_hive_to_delta.task_groups.config import (
     CatalogSource,
     FileListing,
     GlueSource,
+    InventorySizes,
     Staging,
     SyncSettings,
     Target,
 )
 from airflow_hive_to_delta.task_groups.steps import options_for
 
+#: Tasks that look at tables at a time. Glue answers so many requests a second for a whole account.
+_MEASURING = 8
 _UNITS: dict[Phase, type[UnitOperator]] = {
     "convert": ConvertUnitOperator,
     "sync": SyncUnitOperator,
@@ -111,7 +117,8 @@ def hive_to_delta_campaign(
     options: Options = None,
     choose: Choose | None = None,
     owner_of: OwnerOf | None = None,
-    sizes: Sizes = "statistics",
+    sizes: Literal["statistics", "list"] | InventorySizes = "statistics",
+    partition_filter: PartitionFilter | None = None,
     approval: Mapping[str, Any] | None = None,
     aws_conn_id: str | None = "aws_default",
     region_name: str | None = None,
@@ -151,7 +158,11 @@ def hive_to_delta_campaign(
     :param choose: a function that takes a discovered table as a dict and returns it, changed or not, or None to leave
         it out.
     :param owner_of: a function that takes a discovered table as a dict and returns the name of its owner.
-    :param sizes: where the plan has sizes from: ``statistics`` of the catalog, or with ``list`` also from S3.
+    :param sizes: where the plan has sizes from: ``statistics`` of the catalog; for tables that have none, with ``list``
+        from S3, and with :class:`InventorySizes` from reports of S3 Inventory.
+    :param partition_filter: a function that takes the values of a partition, a dict of texts by column with None for a
+        null, and returns whether the partition counts. Only tables of Glue with such a partition are taken, each with
+        all its partitions.
     :param approval: more arguments for the task that asks, such as ``assigned_users`` and ``response_timeout``.
     :param aws_conn_id: the AWS connection of every task; None: the environment's identity.
     :param asset_alias: the alias that converted and synced tables, as assets, belong to; None: there are no assets.
@@ -160,6 +171,7 @@ def hive_to_delta_campaign(
     check_campaign(name, root.root, phase)
     check_tolerance(tolerance)
     _check_phase(phase, source=source, target=target, sync=sync, verify=verify)
+    _check_measuring(phase, source, sizes, partition_filter)
     lanes = {"packed": packed or Lane(), "alone": alone or packed or Lane()}
     tries = retries or Retries()
     messages = notify or Notify()
@@ -178,9 +190,8 @@ def hive_to_delta_campaign(
     with TaskGroup(group_id or f"{name}_{phase}".replace(".", "_")) as group:
         before: list[BaseOperator] = []
         if phase == "convert":
-            before.append(
-                _plan(source, target, checked, lanes["packed"].engine, choose, owner_of, sizes, **own, **first)
-            )
+            find = {"choose": choose, "owner_of": owner_of, "engine": lanes["packed"].engine}
+            before.append(_plan(source, target, checked, find, sizes, partition_filter, own, first))
             first = {}
         if approve:
             from airflow_hive_to_delta.operators.campaigns.approval import CampaignApprovalOperator
@@ -241,36 +252,68 @@ def _check_phase(
         raise ValueError(f"verify is {verify!r}, expected counts, full or None")
 
 
+def _check_measuring(
+    phase: Phase, source: GlueSource | CatalogSource | None, sizes: Any, partition_filter: PartitionFilter | None
+) -> None:
+    if not isinstance(sizes, InventorySizes) and sizes not in ("statistics", "list"):
+        raise ValueError(f"sizes is {sizes!r}, expected statistics, list or InventorySizes(manifests)")
+    if partition_filter is None:
+        return
+    if phase != "convert":
+        raise ValueError(f"partition_filter is given with phase={phase!r}; it goes with phase='convert'")
+    if isinstance(source, CatalogSource):
+        raise TypeError(
+            "partition_filter is given with CatalogSource, whose partitions only Spark knows; it goes with GlueSource"
+        )
+
+
 def _plan(
     source: GlueSource | CatalogSource | None,
     target: Target | None,
     options: Options,
-    engine: Engine | None,
-    choose: Choose | None,
-    owner_of: OwnerOf | None,
-    sizes: Sizes,
-    **arguments: Any,
+    find: dict[str, Any],
+    sizes: Literal["statistics", "list"] | InventorySizes,
+    partition_filter: PartitionFilter | None,
+    own: dict[str, Any],
+    first: dict[str, Any],
 ) -> BaseOperator:
-    arguments |= {
-        "task_id": "plan",
-        "choose": choose,
-        "owner_of": owner_of,
-        "sizes": sizes,
-        "options": options,
+    """The task that plans, after those that find the tables and look at them, where the plan needs these."""
+    kind = "inventory" if isinstance(sizes, InventorySizes) else sizes
+    in_units = measures_tables(kind, partition_filter)
+    how = {"sizes": kind, "partition_filter": partition_filter, "options": options}
+    arguments: dict[str, Any] = {
+        "task_id": "find_tables" if in_units else "plan",
+        "choose": find["choose"],
+        "owner_of": find["owner_of"],
         "at_least_one": "found",
         "target_catalog": None if target is None else target.catalog,
         "target_schema": None if target is None else target.schema,
+        **how,
+        **own,
+        **first,
     }
+    found: BaseOperator
     if isinstance(source, CatalogSource):
-        return CatalogCampaignPlanOperator(allow=source.allow, deny=source.deny, engine=engine, **arguments)
-    assert isinstance(source, GlueSource)
-    return GlueCampaignPlanOperator(
-        databases=source.databases,
-        include=source.include,
-        exclude=source.exclude,
-        catalog_id=source.catalog_id,
-        **arguments,
-    )
+        found = CatalogCampaignPlanOperator(allow=source.allow, deny=source.deny, engine=find["engine"], **arguments)
+    else:
+        assert isinstance(source, GlueSource)
+        found = GlueCampaignPlanOperator(
+            databases=source.databases,
+            include=source.include,
+            exclude=source.exclude,
+            catalog_id=source.catalog_id,
+            **arguments,
+        )
+    if not in_units:
+        return found
+    measured = MeasureTablesOperator.partial(
+        task_id="measure", max_active_tis_per_dagrun=_MEASURING, **how, **own
+    ).expand(unit=found.output)
+    manifests = sizes.manifests if isinstance(sizes, InventorySizes) else None
+    plan = FinishPlanOperator(task_id="plan", inventory_manifests=manifests, **own)
+    found >> plan
+    measured >> plan
+    return plan
 
 
 def _phase_arguments(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from airflow_hive_to_delta.core.options import OutputMode
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
-from airflow_hive_to_delta.operators.arguments import check_count
+from airflow_hive_to_delta.operators.arguments import check_count, check_names
 from airflow_hive_to_delta.operators.tables.file_lister import Strategy
 
 RegisterIn = Literal["sql", "glue"]
@@ -41,6 +41,17 @@ class FileListing:
     inventory_manifests: str | Sequence[str] | None = None
     glue_database: str | None = None
     inline_limit: int = INLINE_LIMIT
+
+
+@dataclass(frozen=True)
+class InventorySizes:
+    """The plan of a campaign takes the sizes of tables from reports of S3 Inventory, in CSV, Parquet or ORC."""
+
+    #: The address of the ``manifest.json`` of a report, or one for each bucket. (templated)
+    manifests: str | Sequence[str]
+
+    def __post_init__(self) -> None:
+        check_names("manifests", self.manifests)
 
 
 @dataclass(frozen=True)

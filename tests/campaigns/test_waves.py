@@ -176,6 +176,10 @@ def test_a_new_plan_changes_only_what_no_wave_has_touched(tmp_path: Path) -> Non
     planned(store, [row("a", decision="refused", reason="orc"), row("b"), row("c")])
     found = {t: (s.state, s.error) for t, s in store.states().items()}
     assert found == {"sales.a": ("refused", "orc"), "sales.b": ("planned", None), "sales.c": ("refused", None)}
+    planned(store, [row("d", files=0, bytes=0)])
+    planned(store, [row("d", files=3, bytes=30)])
+    state = store.states()["sales.d"]
+    assert (state.files, state.bytes, len(state.history)) == (3, 30, 1), "a size that is known later"
 
 
 def test_a_plan_is_filtered_and_sorted() -> None:
@@ -194,6 +198,8 @@ def test_a_plan_is_filtered_and_sorted() -> None:
         ({"objectCount": "4", "sizeKey": "50"}, (4, 50)),
         ({"spark.sql.statistics.totalSize": "7"}, (0, 7)),
         ({"totalSize": "-1"}, None),
+        ({"numFiles": "0", "totalSize": "0", "sizeKey": "50"}, (0, 50)),
+        ({"numFiles": "0", "totalSize": "0"}, None),
     ],
 )
 def test_sizes_come_from_what_the_catalog_has_counted(properties, expected) -> None:
@@ -229,6 +235,10 @@ def test_the_command_exports_a_plan_and_reads_it_back(tmp_path: Path, capsys) ->
     staging = f"file://{tmp_path}"
     assert main(["export-plan", staging, "lake"]) == 0
     text = capsys.readouterr().out
+    assert main(["export-plan", staging, "lake", "--tables", "*.b", "--tables=*.a", "--sort=-table"]) == 0
+    assert [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()] == ["table", "sales.b", "sales.a"]
+    assert main(["export-plan", staging, "lake", "--owners=ada", "--decisions=convert"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
     (tmp_path / "plan.csv").write_text(text.replace("sales.a,convert,0", "sales.a,exclude,3"))
     assert main(["import-plan", staging, "lake", str(tmp_path / "plan.csv"), "--by", "ada"]) == 0
     assert "1 decisions were added" in capsys.readouterr().out

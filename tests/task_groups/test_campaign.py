@@ -16,6 +16,7 @@ from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import now
 from tests.support.airflow_runs import Run, dag_source
 from tests.support.campaigns import NOTES, answering
+from tests.support.inventories import put_inventory
 from tests.support.lake import Lake
 from tests.support.migrations import LOSES
 from tests.support.oracle import assert_same, delta_at
@@ -130,7 +131,7 @@ def test_waves_convert_verify_and_say_what_failed_until_nothing_is_left(lake, ru
     third = run_dag(dag)
     assert third.state == "success"
     skipped = {task.partition("[")[0] for task, state in third.states.items() if state == "skipped"}
-    assert skipped == {"plan_wave", "large_units", "packed", "alone", "close_wave"}
+    assert skipped == {"measure", "plan_wave", "large_units", "packed", "alone", "close_wave"}
 
     for entry in lake.s3.list_objects_v2(Bucket=lake.bucket, Prefix="staging/campaigns/lake/tables/")["Contents"]:
         lake.s3.delete_object(Bucket=lake.bucket, Key=entry["Key"])
@@ -191,6 +192,34 @@ def test_tables_of_a_catalog_of_spark_are_planned_converted_and_synced(lake, run
     assert_same(spark, original, delta_at(spark, lake.location("a")))
 
 
+def test_a_plan_takes_sizes_from_an_inventory_and_tables_by_their_partitions(lake, run_dag) -> None:
+    small_table(lake, "plain")
+    for name, dates in (("new", ["2023", "2024"]), ("old", ["2022"])):
+        for date in dates:
+            lake.put(f"{name}/dt={date}/000000_0", {"n": [1]})
+        partitions = [([date], lake.location(f"{name}/dt={date}")) for date in dates]
+        lake.glue_table({"n": "bigint"}, {"dt": "string"}, partitions, name=name)
+    manifest = put_inventory(lake.s3, lake.bucket, lake.add_bucket())
+    sizes = {found["Key"]: found["Size"] for found in lake.s3.list_objects_v2(Bucket=lake.bucket)["Contents"]}
+
+    def dag(condition: str) -> str:
+        filtered = campaign(lake, f"partition_filter=lambda values: {condition}")
+        return filtered.replace("sizes='list'", f"sizes=InventorySizes({manifest!r})")
+
+    assert run_dag(dag("values['dt'] >= '2024'")).state == "success"
+    assert names(lake) == {"new": "verified", "old": "excluded", "plain": "excluded"}
+    rows = {row.table.rpartition(".")[2]: row for row in read_plan(store_of(lake))}
+    expected = sum(size for key, size in sizes.items() if key.startswith("new/"))
+    assert (rows["new"].files, rows["new"].bytes) == (2, expected)
+    assert rows["old"].reason == "None of its 1 partitions is taken (partition_filter)"
+
+    decide(lake, "old", decision="include")
+    assert run_dag(dag("False")).state == "success"
+    assert names(lake) == {"new": "verified", "old": "verified", "plain": "excluded"}, "a person takes it in"
+    rows = {row.table.rpartition(".")[2]: row for row in read_plan(store_of(lake))}
+    assert rows["new"].decision == "convert", "a table that a wave has taken stays in the campaign"
+
+
 def test_a_unit_whose_job_is_lost_takes_what_it_has_left_of_each_table(lake, run_dag) -> None:
     small_table(lake, "a")
     small_table(lake, "b")
@@ -246,9 +275,18 @@ def test_where_no_job_can_be_run_the_run_is_red_and_the_tables_wait_for_the_next
 def test_what_does_not_go_together_is_refused_when_the_dag_is_parsed(airflow_home) -> None:
     from airflow.sdk import DAG
 
-    from airflow_hive_to_delta import GlueSource, GlueTarget, SyncSettings, hive_to_delta_campaign
+    from airflow_hive_to_delta import (
+        CatalogSource,
+        GlueSource,
+        GlueTarget,
+        InventorySizes,
+        SyncSettings,
+        hive_to_delta_campaign,
+    )
 
     source = GlueSource("sales")
+    with pytest.raises(ValueError, match="manifests is empty"):
+        InventorySizes([])
     for wrong, message in (
         ({}, "source is None"),
         ({"source": source, "phase": "sync"}, "source or target is given with phase='sync'"),
@@ -260,6 +298,9 @@ def test_what_does_not_go_together_is_refused_when_the_dag_is_parsed(airflow_hom
         ({"source": source, "staging": "gs://bucket/x"}, "expected an address on s3:// or file://"),
         ({"source": source, "name": "a b"}, "name of the campaign is 'a b'"),
         ({"source": source, "sizes": "guess"}, "sizes is 'guess'"),
+        ({"source": source, "partition_filter": "dt > 1"}, "partition_filter is 'dt > 1', expected a function"),
+        ({"phase": "sync", "partition_filter": bool}, "partition_filter is given with phase='sync'"),
+        ({"source": CatalogSource("a.b.*"), "partition_filter": bool}, "it goes with GlueSource"),
     ):
         arguments: dict[str, Any] = {"name": "lake", "staging": "s3://bucket/staging", **wrong}
         with DAG("d", schedule=None), pytest.raises((ValueError, TypeError), match=message):

@@ -6,13 +6,19 @@ A report consists of a ``manifest.json`` and of lists of objects in CSV, Parquet
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hive_to_delta.core.errors import PartitionError, PermanentError
 from airflow_hive_to_delta.core.listing.base import DatedListing
+from airflow_hive_to_delta.core.listing.inventory_reports import (
+    InventoryManifest,
+    check_manifest_uri,
+    manifest_uris,
+    needed_columns,
+    parse_manifest,
+)
 from airflow_hive_to_delta.core.listing.locations import (
     assign_locations,
     check_missing,
@@ -23,12 +29,10 @@ from airflow_hive_to_delta.core.listing.locations import (
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
-from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, absolute_uri_column, parse_location
+from airflow_hive_to_delta.core.storage.uri import absolute_uri_column, parse_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-
-_FORMATS = {"CSV": "csv", "Parquet": "parquet", "ORC": "orc"}
 
 
 class InventoryListing(DatedListing):
@@ -72,10 +76,7 @@ class InventoryListing(DatedListing):
         :param manifest_uri: the URI of the report's ``manifest.json``, or one for each source bucket.
         :raises PermanentError: a manifest or report is not as S3 Inventory writes it, or lacks a needed field.
         """
-        uris = [manifest_uri] if isinstance(manifest_uri, str) else manifest_uri
-        if not uris:
-            raise PermanentError("manifest_uri is empty, expected the address of a manifest.json of S3 Inventory")
-        reports = [read_inventory(spark, uri) for uri in uris]
+        reports = [read_inventory(spark, uri) for uri in manifest_uris(manifest_uri)]
         listing = cls(
             reduce(lambda a, b: a.unionByName(b), [report.files for report in reports]), glue_database, region
         )
@@ -168,73 +169,42 @@ def read_inventory(spark: SparkSession, manifest_uri: str) -> Inventory:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    location = parse_location(manifest_uri, "The inventory manifest")
-    if location.scheme not in S3_SCHEMES:
-        raise PermanentError(f"The inventory manifest is {manifest_uri}, expected an address on S3")
+    check_manifest_uri(manifest_uri)
     manifest = _read_manifest(spark, manifest_uri)
-    file_format = _FORMATS[manifest["fileFormat"]]
-    source = f"{location.scheme}://{manifest['sourceBucket']}/"
-    # An ARN: arn:aws:s3:::bucket
-    destination = f"{location.scheme}://{manifest['destinationBucket'].rpartition(':')[2]}/"
-    reports = [destination + file["key"] for file in manifest["files"]]
-    created = _created(manifest)
-    if not reports:
+    source = f"{parse_location(manifest_uri).scheme}://{manifest.source_bucket}/"
+    if not manifest.files:
         none = spark.createDataFrame([], "file_path string, size bigint, last_modified timestamp")
-        return Inventory(none, created)
-    reader = _reader(spark).format(file_format)
-    if file_format == "csv":
-        names = [name.strip().replace("`", "``") for name in manifest["fileSchema"].split(",")]
+        return Inventory(none, manifest.created)
+    reader = _reader(spark).format(manifest.format)
+    if manifest.format == "csv":
         # The files have no header; the manifest names the columns.
+        names = [name.replace("`", "``") for name in manifest.csv_columns]
         reader = reader.schema(", ".join(f"`{name}` string" for name in names)).option("escape", '"')
     with spark_call(f"Reading the inventory report of {manifest_uri}"):
-        objects = reader.load(reports)
-        # A column is called IsLatest in CSV, is_latest in Parquet and ORC.
-        columns = {name.replace("_", "").lower(): F.col(f"`{name.replace('`', '``')}`") for name in objects.columns}
-    missing = [field for field in ("Key", "Size") if field.lower() not in columns]
-    if missing:
-        raise PermanentError(
-            f"The inventory report of {manifest_uri} has no {' and no '.join(missing)}, only "
-            f"{', '.join(objects.columns)}. Add the field Size to the inventory configuration and take its next report"
-        )
+        objects = reader.load(list(manifest.files))
+        found = objects.columns
+    columns = {
+        name: F.col(f"`{column.replace('`', '``')}`") for name, column in needed_columns(manifest, found).items()
+    }
     if "islatest" in columns:
         objects = objects.where(columns["islatest"].cast("boolean"))
     if "isdeletemarker" in columns:
         objects = objects.where(~columns["isdeletemarker"].cast("boolean"))
     # Keys in CSV are encoded as in a form, where `+` is a space.
-    key = F.url_decode(columns["key"]) if file_format == "csv" else columns["key"]
+    key = F.url_decode(columns["key"]) if manifest.format == "csv" else columns["key"]
     modified = columns.get("lastmodifieddate", F.lit(None).cast("timestamp"))
     files = objects.select(
         F.concat(F.lit(source), key).alias("file_path"),
         F.nullif(columns["size"].cast("string"), F.lit("")).cast("bigint").alias("size"),
-        (modified.cast("timestamp") if file_format == "csv" else modified).alias("last_modified"),
+        (modified.cast("timestamp") if manifest.format == "csv" else modified).alias("last_modified"),
     )
-    return Inventory(files, created)
+    return Inventory(files, manifest.created)
 
 
-def _created(manifest: dict[str, Any]) -> int | None:
-    found = str(manifest.get("creationTimestamp", "")).strip()
-    return int(found) if found.isdecimal() and int(found) > 0 else None
-
-
-def _read_manifest(spark: SparkSession, uri: str) -> dict[str, Any]:
+def _read_manifest(spark: SparkSession, uri: str) -> InventoryManifest:
     with spark_call(f"Reading the inventory manifest {uri}"):
         text = _reader(spark).format("text").option("wholetext", "true").load(uri).head()
-    try:
-        manifest = json.loads(text[0] if text else "")
-    except ValueError as error:
-        raise PermanentError(f"The inventory manifest {uri} is not JSON: {error}") from error
-    expected = {"sourceBucket": str, "destinationBucket": str, "fileFormat": str, "fileSchema": str, "files": list}
-    found = manifest if isinstance(manifest, dict) else {}
-    wrong = [name for name, kind in expected.items() if not isinstance(found.get(name), kind)]
-    if wrong:
-        raise PermanentError(
-            f"The inventory manifest {uri} has no valid {', '.join(wrong)}; pass a manifest.json of S3 Inventory"
-        )
-    if found["fileFormat"] not in _FORMATS:
-        raise PermanentError(
-            f"The inventory manifest {uri} has the fileFormat {found['fileFormat']!r}, expected {', '.join(_FORMATS)}"
-        )
-    return found
+    return parse_manifest(uri, text[0] if text else "")
 
 
 def _reader(spark: SparkSession) -> DataFrameReader:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
 from airflow_hive_to_delta.core.files import ListedFiles, SeenFolders
 from airflow_hive_to_delta.core.listing.base import DataFrameListing
-from airflow_hive_to_delta.core.listing.locations import check_missing, table_locations
+from airflow_hive_to_delta.core.listing.locations import TableLocation, check_missing, table_locations
 from airflow_hive_to_delta.core.listing.s3_scan import Folder, Page, SendList, Span, list_level, scan
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
@@ -69,8 +69,21 @@ class S3Listing(DataFrameListing):
         :raises PartitionError: a partition has nothing at its location, and the options do not allow that.
         :raises PermanentError: a location is not on S3, or a key cannot be addressed by a Hadoop file system.
         """
-        seen = seen or SeenFolders()
         locations = table_locations(spark, table, options, self.glue_database, self.region, self.max_workers)
+        yield from self.list_locations(table, locations, options, seen)
+
+    def list_locations(
+        self,
+        table: TableInfo,
+        locations: Sequence[TableLocation],
+        options: ConversionOptions,
+        seen: SeenFolders | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The files of a table as :meth:`list_batches` gives them, where its locations are known already.
+
+        :param locations: all that :func:`table_locations` gives for the table.
+        """
+        seen = seen or SeenFolders()
         for found in locations:
             if found.location.scheme not in S3_SCHEMES:
                 raise PermanentError(

@@ -16,9 +16,13 @@ import pytest
 
 from airflow_hive_to_delta.core.errors import PartitionError, PermanentError
 from airflow_hive_to_delta.core.listing.inventory import InventoryListing, check_files_df
+from airflow_hive_to_delta.core.listing.inventory_reports import read_manifest
+from airflow_hive_to_delta.core.listing.inventory_sizes import SizeIndex, count_files
 from airflow_hive_to_delta.core.models import FILES_SCHEMA, ParquetFileInfo, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.storage.s3 import S3Storage
+from airflow_hive_to_delta.core.storage.uri import parse_location
 from tests.support.spark_versions import needs_spark_4
 
 ODD_FOLDER = "a%2Fb c%25d%3De"
@@ -174,9 +178,16 @@ VERSIONS = [
     ('t/q"uote,comma é', True, False, 5),
     ("t/new\nline", True, False, 6),
     ("t/_SUCCESS", True, False, 7),
+    ("t/_p=1/_temporary/f", True, False, 9),
+    ("t/sub_$folder$", True, False, 9),
+    ("t/empty", True, False, 0),
+    ("t/_p=1/_q=2", True, False, 11),
     ("elsewhere/f", True, False, 8),
 ]
-CURRENT = {"t/plain.parquet": 10, "t/rewritten": 2, f"t/s={ODD_FOLDER}/x+y": 4, 't/q"uote,comma é': 5, "t/new\nline": 6}
+CURRENT = {
+    **{"t/plain.parquet": 10, "t/rewritten": 2, f"t/s={ODD_FOLDER}/x+y": 4, 't/q"uote,comma é': 5, "t/new\nline": 6},
+    "t/_p=1/_q=2": 11,
+}
 
 
 def csv_report(rows: list[list[str]]) -> bytes:
@@ -244,6 +255,16 @@ def check_current(spark, uri: str) -> None:
     files = listing.list_files(spark, table)
     assert {file.path: file.size for file in files} == {f"s3://source/{key}": size for key, size in CURRENT.items()}
     assert {file.modification_time for file in files} == {MODIFIED_MS}
+    assert counted(uri, "s3a://source/t") == (len(files), sum(file.size for file in files)), "as Spark reads it"
+
+
+def counted(uri: str, *locations: str) -> tuple[int, int]:
+    """The files and bytes in locations, counted without Spark."""
+    storage, index = S3Storage(ConversionOptions()), SizeIndex()
+    index.add("t", map(parse_location, locations))
+    manifest = read_manifest(storage, uri)
+    counts = [count_files(storage, manifest, file, index).get("t", (0, 0)) for file in manifest.files]
+    return sum(files for files, _ in counts), sum(size for _, size in counts)
 
 
 def test_a_csv_report_gives_the_current_versions_with_decoded_keys(spark, put_report):
@@ -291,18 +312,20 @@ def test_reports_of_several_buckets_are_one_inventory(spark, put_report):
 
 
 def test_a_report_that_cannot_serve_is_refused_with_the_reason(spark, put_report, s3, bucket):
-    no_size = put_report("CSV", "Bucket, Key", csv_report([["source", "t/f"]]))
-    with pytest.raises(PermanentError, match=r"no Size, only Bucket, Key\. Add the field Size"):
-        InventoryListing.from_manifest(spark, no_size)
-    with pytest.raises(PermanentError, match="fileFormat 'XML', expected CSV, Parquet, ORC"):
-        InventoryListing.from_manifest(spark, put_report("XML", "Bucket, Key, Size", b""))
+    for read in (lambda uri: InventoryListing.from_manifest(spark, uri), lambda uri: counted(uri, "s3://source/t")):
+        with pytest.raises(PermanentError, match=r"no Size, only Bucket, Key\. Add the field Size"):
+            read(put_report("CSV", "Bucket, Key", csv_report([["source", "t/f"]])))
+        with pytest.raises(PermanentError, match="fileFormat 'XML', expected CSV, Parquet, ORC"):
+            read(put_report("XML", "Bucket, Key, Size", b""))
+        with pytest.raises(PermanentError, match="expected an address on S3"):
+            read("/tmp/manifest.json")
+    with pytest.raises(PermanentError, match=r"of the inventory report .* cannot be read"):
+        counted(put_report("Parquet", "message s3.inventory { }", b"nonsense"), "s3://source/t")
     for body, message in ((b"[1]", "no valid sourceBucket"), (b"nonsense", "not JSON"), (b"", "not JSON")):
         s3.put_object(Bucket=bucket, Key="manifest.json", Body=body)
         with pytest.raises(PermanentError, match=message):
             InventoryListing.from_manifest(spark, f"s3://{bucket}/manifest.json")
     with pytest.raises(PermanentError, match=r"Reading the inventory manifest .*PATH_NOT_FOUND"):
         InventoryListing.from_manifest(spark, f"s3://{bucket}/nothing.json")
-    with pytest.raises(PermanentError, match="expected an address on S3"):
-        InventoryListing.from_manifest(spark, "/tmp/manifest.json")
     with pytest.raises(PermanentError, match="manifest_uri is empty"):
         InventoryListing.from_manifest(spark, [])
