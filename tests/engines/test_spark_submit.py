@@ -303,21 +303,21 @@ def test_what_makes_no_engine_is_refused_when_the_dag_is_parsed(airflow_home) ->
 
 
 def test_settings_are_shown_nowhere(yarn, airflow_home, tmp_path, capfd) -> None:
-    engine = SparkSubmit("yarn_test", deploy_mode="cluster", conf={"spark.hadoop.fs.s3a.secret.key": "abc=123 xyz"})
+    engine = SparkSubmit("yarn_test", deploy_mode="cluster", conf={"spark.hadoop.fs.s3a.secret.key": "hush=123 xyz"})
     assert repr(engine) == (
         "SparkSubmit(conn_id='yarn_test', deploy_mode='cluster', conf=<spark.hadoop.fs.s3a.secret.key>)"
     )
-    assert "abc" not in json.dumps(engine.serialize())
+    assert "hush" not in json.dumps(engine.serialize())
     ref = engine.submit(spec(tmp_path), {"AWS_REGION": "eu-west-1", "AWS_SECRET_ACCESS_KEY": "keep-me-here"})
     (submission,) = yarn.submissions
-    assert "abc" not in " ".join(submission["arguments"])
-    assert "spark.hadoop.fs.s3a.secret.key=abc\\u003d123\\u0020xyz" in submission["properties"]
+    assert "hush" not in " ".join(submission["arguments"])
+    assert "spark.hadoop.fs.s3a.secret.key=hush\\u003d123\\u0020xyz" in submission["properties"]
     assert submission["readable"] == 0, "the folder of the settings, for others than its owner"
     for setting in ("spark.executorEnv.AWS_REGION", "spark.yarn.appMasterEnv.AWS_REGION"):
         assert f"{setting}=eu-west-1" in submission["properties"]
     assert "keep-me-here" not in submission["properties"], "keys are not sent to a cluster"
     assert not Path(submission["arguments"][submission["arguments"].index("--properties-file") + 1]).exists()
-    assert "abc" not in "".join(capfd.readouterr())
+    assert "hush" not in "".join(capfd.readouterr())
     assert ref.page == f"{yarn.url}/cluster/app/{ref.id}"
 
 
