@@ -12,8 +12,10 @@ from tests.support.project import PROJECT
 #: those that use the shared session, so that seldom two of them run side by side.
 LONGEST = (
     "engines/test_on_premises.py",
-    "core/lifecycle/test_rollback.py",
     "test_examples.py",
+    "core/lifecycle/test_rollback.py",
+    "core/lifecycle/test_verify.py",
+    "core/lifecycle/test_convert.py",
     "core/lifecycle/test_sync.py",
     "engines/test_spark_submit.py",
     "core/delta/test_snapshot.py",
@@ -32,6 +34,9 @@ LONGEST = (
     "task_groups/test_verify_in_convert.py",
     "operators/test_operators.py",
     "core/lifecycle/test_vacuum.py",
+    "core/lifecycle/test_rollback_races.py",
+    "task_groups/test_campaign.py",
+    "engines/test_every_engine.py",
     "core/lifecycle/test_connect.py",
     "core/lifecycle/test_properties.py",
     "operators/test_identity.py",
