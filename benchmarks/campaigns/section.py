@@ -117,7 +117,8 @@ def _scheduler(lines: Sequence[Line]) -> list[str]:
         "`core.max_map_length` is larger where it must be. Tasks do nothing: a stand-in for the executor ends each at "
         "once and writes its XCom, and neither its time nor its statements count. CPU is that of the scheduler with "
         "the database in it. While a turn of the loop lasts, no task of any other DAG is scheduled. Database and XCom "
-        "are what the run adds, without the logs of events and the rendered fields of tasks.",
+        "are what the run adds, without the logs of events and the rendered fields of tasks. A run that has not ended "
+        "was stopped, if need be in the middle of a turn.",
         "\n".join(f"| {' | '.join(row)} |" for row in table),
     ]
 
