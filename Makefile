@@ -20,7 +20,8 @@ KEEP_RESULTS := --json benchmarks/results.jsonl --report benchmarks/RESULTS.md
 ENGINE ?= local
 export HIVE_TO_DELTA_JARS := $(CURDIR)/.jars/spark
 
-.PHONY: help demo demo-ui test test-spark35 test-trino quick soak lint types docs bench bench-million bench-engines clean
+.PHONY: help demo demo-ui test test-spark35 test-trino quick soak lint types docs bench bench-million bench-engines \
+	bench-campaigns clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -51,10 +52,11 @@ quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 # Random examples and damaged footers, others each time; an hour or more.
 soak: $(JARS) $(S3_SERVER) ## The long forms of tests: random examples, damaged footers, many tables, small ones on Spark
 	JAVA_HOME="$$(cat $(JAVA))" FOOTER_MUTANTS=500000 HYPOTHESIS_PROFILE=long MANY_TABLES=1500 \
-		HIVE_TO_DELTA_MONTHS=5 HIVE_TO_DELTA_DAYS=60 SOAK=1 \
+		HIVE_TO_DELTA_MONTHS=5 HIVE_TO_DELTA_DAYS=60 CAMPAIGN_TABLES=300 SOAK=1 \
 		$(BIN)/pytest -n 2 --dist worksteal tests/core/parquet/test_footer_fuzz.py tests/core/lifecycle/test_properties.py \
-		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py tests/engines/test_spark_connect.py tests/engines/test_spark_submit.py \
-		-k "mutant or test_properties or test_month or more_tables or in_the_middle or killed_driver"
+		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py tests/task_groups/test_campaign.py \
+		tests/engines/test_spark_connect.py tests/engines/test_spark_submit.py \
+		-k "mutant or test_properties or test_month or more_tables or several_kinds or in_the_middle or killed_driver"
 	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_ALL_ON_SPARK=1 $(BIN)/pytest -n 2 --dist worksteal tests/core/delta tests/core/lifecycle \
 		--ignore tests/core/delta/test_small_log.py
 
@@ -77,6 +79,10 @@ bench-million: $(JARS) ## The same for a table of 1,000,000 files (some 10 GB of
 
 bench-engines: $(JARS) ## Time small tables in Airflow, by several engines
 	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python -m benchmarks.engines
+
+# Half an hour, most of it for one mapped group over 4,000 tables. A part by its name: make bench-campaigns PART=page
+bench-campaigns: $(INSTALLED) $(JAVA) ## Campaigns of 10,000 tables: simulated, in Airflow's scheduler, and on the page (PART=)
+	JAVA_HOME="$$(cat $(JAVA))" $(BIN)/python -m benchmarks.campaigns $(PART) $(KEEP_RESULTS)
 
 clean: ## Remove what the other targets made
 	rm -rf .venv .venv-spark35 .trino .jars .airflow .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

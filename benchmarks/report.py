@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.campaigns.section import campaign_section
 from benchmarks.cases import CASES, Case
 from benchmarks.chart import draw_chart, format_seconds
 from benchmarks.measure import Entry, Measured, Mode
@@ -90,11 +91,17 @@ def format_case(lines: Sequence[Line]) -> str:
 def write_report(lines: Sequence[Line], file: Path) -> None:
     """Write a page in Markdown, and its chart beside it."""
     chart = file.with_name("results.svg")
-    chart.write_text(draw_chart(lines), encoding="utf-8")
+    chart.write_text(draw_chart(_conversions(lines)), encoding="utf-8")
     file.write_text(_page(lines, chart.name), encoding="utf-8")
 
 
-def _page(lines: Sequence[Line], chart: str) -> str:
+def _conversions(lines: Sequence[Line]) -> list[Line]:
+    """The lines of cases with contenders: other benchmarks keep theirs in the same file."""
+    return [line for line in lines if line["case"] in CASES]
+
+
+def _page(all_lines: Sequence[Line], chart: str) -> str:
+    lines = _conversions(all_lines)
     cases = list(dict.fromkeys(line["case"] for line in lines))
     parts = [
         "# Results of the benchmarks",
@@ -112,7 +119,8 @@ def _page(lines: Sequence[Line], chart: str) -> str:
         parts += ["## Targets", targets]
     for name in cases:
         parts += _case_section(CASES[name], [line for line in lines if line["case"] == name])
-    parts += ["## The contenders", _descriptions(lines), "## The machine", _machine(lines)]
+    parts += campaign_section(all_lines)
+    parts += ["## The contenders", _descriptions(lines), "## The machine", _machine(all_lines)]
     return "\n\n".join(parts) + "\n"
 
 

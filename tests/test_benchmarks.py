@@ -10,9 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.__main__ import main
+from benchmarks.campaigns.__main__ import main as measure_campaigns
+from benchmarks.campaigns.measurements import make_documents, measure_page, measure_planning
+from benchmarks.campaigns.section import PAGE
 from benchmarks.cases import CASES
 from benchmarks.data import LocalStore
+from benchmarks.machine import describe_machine
 from benchmarks.registry import CONTENDERS
+from benchmarks.report import keep_lines
 from benchmarks.targets import format_targets
 
 #: The large files of row-groups take seconds to make.
@@ -71,3 +76,30 @@ def test_the_report_says_which_targets_hold():
     assert "| 0.05 | 0.04 | yes |" in shown
     assert "| 1.2 | 2 | **no** |" in shown
     assert format_targets([line("ours", 2.0)]) == ""
+
+
+@pytest.mark.slow
+def test_campaigns_are_measured_and_reported_beside_conversions(tmp_path):
+    results, page = tmp_path / "results.jsonl", tmp_path / "RESULTS.md"
+    machine = describe_machine(tmp_path)
+    converted = {"case": "local-10k", "contender": "footers", "scale": 1.0, "files": 10, "warm": {"seconds": 1.0}}
+    keep_lines(results, [{**converted, "machine": machine}])
+    make_documents(tmp_path / "staging", 60)
+    measured = {"planning": measure_planning(tmp_path / "staging"), "page": measure_page(tmp_path / "staging")}
+    assert (measured["planning"]["tables"], measured["page"]["tables"]) == (60, 60)
+    for seen in (1, 2):  # what is measured again takes the place of what was there
+        line = {"case": PAGE, "contender": "60 tables", "tables": 60, "plan_bytes": seen, **measured}
+        keep_lines(results, [{**line, "machine": machine}])
+    for part, tables in (("simulation", "60"), ("scheduler", "2")):
+        measure_campaigns([part, tables, f"--json={results}", f"--report={page}"])
+    kept = [json.loads(line) for line in results.read_text().splitlines()]
+    lines = {line["contender"]: line for line in kept if line["case"] != PAGE}
+    assert (len(kept), len(lines)) == (5, 4)
+    assert lines["60 tables"]["by_state"] == {"verified": 59, "needs_person": 1}
+    group, campaign = (lines[f"{shape}, 2 tables"] for shape in ("mapped-group", "campaign"))
+    assert (group["has_ended"], campaign["has_ended"]) == (True, True)
+    assert group["task_instances"] == 2 + 3 * 2, "discover, report, and three tasks for each table"
+    assert group["xcom_bytes_read_by_a_mapped_task"] > campaign["xcom_bytes_read_by_a_mapped_task"] > 0
+    shown = page.read_text()
+    for row in ("| footers | 10 |", "| one mapped group, 2 |", "| tables forgotten | 0 |", "of the tables | 2 bytes |"):
+        assert row in shown

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from airflow_hive_to_delta import GlueDiscovery
@@ -138,6 +141,55 @@ def test_waves_convert_verify_and_say_what_failed_until_nothing_is_left(lake, ru
     rebuild_states(store, read_plan(store, with_definitions=True), run="rebuild", now=now())
     assert names(lake) == {"a": "verified", "b": "verified", "bad": "verified", "large": "verified", "view": "refused"}
     assert rebuild_states(store, read_plan(store, with_definitions=True), run="again", now=now()) == {}
+
+
+def table_of_a_kind(lake: Lake, number: int) -> Any:
+    """A small table: of one file, of several with nulls, or with partitions of which one lies elsewhere."""
+    name = f"t{number:04d}"
+    if number % 3 == 0:
+        return small_table(lake, name)
+    amounts = pa.array([Decimal(number) / 4, None], pa.decimal128(12, 2))
+    columns: dict[str, str] = {"n": "bigint", "amount": "decimal(12,2)", "name": "string"}
+    rows = pa.table({"n": [number, None], "amount": amounts, "name": [f"{name} ☃", None]})
+    if number % 3 == 1:
+        lake.put(f"{name}/000000_0", rows)
+        lake.put(f"{name}/000001_0", rows)
+        arguments: tuple[Any, ...] = (columns,)
+    else:
+        places = [
+            ("2026-11-17", f"{name}/day=2026-11-17"),
+            ("2026-11-18", f"elsewhere/{name}/moved"),
+            (None, f"{name}/x"),
+        ]
+        for _, folder in places:
+            lake.put(f"{folder}/000000_0", rows)
+        partitions = [((value,), f"s3://{lake.bucket}/{folder}") for value, folder in places]
+        arguments = (columns, {"day": "string"}, partitions)
+    lake.glue_table(*arguments, name=name)
+    return lake.hive_table(*arguments, name=name)
+
+
+def test_small_tables_of_several_kinds_are_converted_in_two_waves_and_equal_their_originals(
+    lake, run_dag, spark
+) -> None:
+    count = int(os.environ.get("CAMPAIGN_TABLES", "6"))
+    originals = {f"t{number:04d}": table_of_a_kind(lake, number) for number in range(count)}
+    wave = -(-count * 2 // 3)
+    dag = campaign(lake, f"wave=Wave(tables={wave}), units=UnitSize(tables={max(2, count // 12)})")
+
+    first, second = run_dag(dag), run_dag(dag)
+
+    assert (first.state, second.state) == ("success", "success")
+    states = table_states(lake)
+    assert {name: state.state for name, state in states.items()} == dict.fromkeys(originals, "verified")
+    assert all([entry["state"] for entry in state.history] == ["planned", "verified"] for state in states.values())
+    summary = store_of(lake).read("summary.json") or {}
+    assert [each["tables"] for each in summary["waves"]] == [wave, count - wave]
+    assert live_leases(store_of(lake), now()) == {}
+    longest = max(len(line) for run in (first, second) for line in run.all_xcoms().splitlines())
+    assert longest < 3_000, "addresses of units, whatever the number of tables"
+    for name, original in originals.items():
+        assert_same(spark, original, delta_at(spark, lake.location(name)))
 
 
 def test_a_plan_is_approved_then_synced_cut_over_by_a_person_and_rolled_back(lake, run_dag, spark) -> None:

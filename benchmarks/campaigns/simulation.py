@@ -1,26 +1,20 @@
 """A campaign of ten thousand tables by simulation: no Airflow, no Spark, a stand-in for the job, and workers that die.
 
-    python -m benchmarks.campaigns [tables]
-
 All else is the code that runs in production: the plan, the waves and their units, leases, states and decisions. Its
-documents are in memory, and requests are counted as S3 would count them. Prints a table of what it took.
+documents are in memory, and requests are counted as S3 would count them.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import io
 import json
 import random
-import resource
-import sys
 import threading
-import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any
 
 from airflow_hive_to_delta.campaigns.closing import ClosedWave, close_wave
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome
@@ -29,122 +23,12 @@ from airflow_hive_to_delta.campaigns.states import FINAL, Retries
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.units import UnitWork, read_unit
 from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, plan_wave
-from airflow_hive_to_delta.core.errors import HiveToDeltaError, MissingError
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.storage.base import StoredFile
 from airflow_hive_to_delta.core.storage.uri import Location
+from benchmarks.campaigns.storages import DyingStorage, MemoryStorage, WorkerKilled
 
 _START = dt.datetime(2026, 11, 20, 22, tzinfo=dt.UTC)
 _GIB = 1024**3
-
-
-class WorkerKilled(BaseException):
-    """A worker is gone, in the middle of whatever it did."""
-
-
-class MemoryStorage:
-    """Files in memory, which counts the requests that it gets."""
-
-    def __init__(self) -> None:
-        self.requests: Counter[str] = Counter()
-        self._files: dict[str, bytes] = {}
-        self._names: dict[str, set[str]] = defaultdict(set)
-        self._lock = threading.Lock()
-
-    def put_if_absent(self, path: Location, source: BinaryIO) -> bool:
-        source.seek(0)
-        with self._lock:
-            self.requests["PUT"] += 1
-            if path.path in self._files:
-                return False
-            self._put(path.path, source.read())
-            return True
-
-    def replace(self, path: Location, content: bytes) -> None:
-        with self._lock:
-            self.requests["PUT"] += 1
-            self._put(path.path, content)
-
-    def open(self, path: Location) -> BinaryIO:
-        with self._lock:
-            self.requests["GET"] += 1
-            if path.path not in self._files:
-                raise MissingError(f"There is no {path}")
-            return io.BytesIO(self._files[path.path])
-
-    def size(self, path: Location) -> int:
-        return len(self._files[path.path])
-
-    def list_names(self, folder: Location) -> list[str]:
-        with self._lock:
-            self.requests["LIST"] += 1
-            return list(self._names.get(folder.path, ()))
-
-    def list_files(self, folder: Location) -> list[StoredFile]:
-        found = [name for name in self.list_names(folder) if not name.endswith("/")]
-        return [StoredFile(name, self.size(folder.child(name)), 0) for name in found]
-
-    def delete(self, path: Location) -> None:
-        self.delete_files([path])
-
-    def delete_files(self, paths: Sequence[Location]) -> dict[Location, HiveToDeltaError]:
-        with self._lock:
-            self.requests["DELETE"] += bool(paths)
-            for path in paths:
-                if self._files.pop(path.path, None) is not None:
-                    folder, _, name = path.path.rpartition("/")
-                    self._names[folder].discard(name)
-        return {}
-
-    def remove_folder(self, folder: Location) -> None:
-        pass
-
-    def move(self, source: Location, target: Location) -> None:
-        raise NotImplementedError
-
-    def _put(self, path: str, content: bytes) -> None:
-        if path not in self._files:
-            folder, _, name = path.rpartition("/")
-            while name not in self._names[folder]:
-                self._names[folder].add(name)
-                folder, _, above = folder.rpartition("/")
-                name = f"{above}/"
-        self._files[path] = content
-
-
-class DyingStorage:
-    """A storage of a worker that is killed at one of its writes, before or after it.
-
-    :param writes: how many it does before; None: it lives on.
-    """
-
-    def __init__(self, storage: MemoryStorage, writes: int | None, *, after: bool) -> None:
-        self._storage = storage
-        self._left = writes
-        self._after = after
-        self._lock = threading.Lock()
-
-    def put_if_absent(self, path: Location, source: BinaryIO) -> bool:
-        return bool(self._write("put_if_absent", path, source))
-
-    def replace(self, path: Location, content: bytes) -> None:
-        self._write("replace", path, content)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-    def _write(self, name: str, *arguments: Any) -> Any:
-        with self._lock:
-            left = self._left
-            self._left = None if left is None else left - 1
-        if left is not None and left < 0:
-            raise WorkerKilled
-        if left == 0 and not self._after:
-            raise WorkerKilled
-        done = getattr(self._storage, name)(*arguments)
-        if left == 0:
-            raise WorkerKilled
-        return done
 
 
 @dataclass
@@ -203,7 +87,8 @@ class Simulation:
         self.dice = random.Random(self.seed)
         self.time = _START
         self.waves = self.units = self.kills = 0
-        self.largest_xcom = 0
+        #: The bytes of the largest XCom of each task.
+        self.xcom_bytes = dict.fromkeys(("plan_wave", "large_units", "unit"), 0)
         rows = [self._row(number) for number in range(self.tables)]
         broken = self.dice.sample([row.table for row in rows], round(self.tables * self.permanent))
         self.lake = Lake(self.transient, frozenset(broken), self.seed)
@@ -228,7 +113,8 @@ class Simulation:
             else:
                 self.waves += 1
                 self.units += len(wave.packed) + len(wave.alone)
-                self.largest_xcom = max(self.largest_xcom, len(json.dumps(wave.packed)), len(json.dumps(wave.alone)))
+                self._push("plan_wave", wave.packed)
+                self._push("large_units", wave.alone)
                 orders = [(uri, self._fates()) for uri in (*wave.alone, *wave.packed)]
                 with ThreadPoolExecutor(self.workers) as pool:
                     list(pool.map(self._work, *zip(*orders, strict=True)))
@@ -259,7 +145,12 @@ class Simulation:
             work.release()
         else:
             work.end()
+            self._push("unit", work.count_states())
         return unfinished
+
+    def _push(self, task: str, value: Any) -> None:
+        """What a task returns to Airflow."""
+        self.xcom_bytes[task] = max(self.xcom_bytes[task], len(json.dumps(value)))
 
     def _fates(self) -> list[tuple[int, int | None]]:
         """For each try of a unit a seed, and after how many writes its worker is killed, if it is."""
@@ -277,39 +168,3 @@ class Simulation:
         # Most tables are small, and a few are most of the bytes.
         size = round(self.dice.paretovariate(0.8) * _GIB / 8)
         return PlanRow.of_table(table, files=size // (128 * 1024**2) + 1, bytes=size, owner=f"team{number % 7}")
-
-
-def describe(simulation: Simulation, seconds: float) -> str:
-    """What a simulation took, as a table of Markdown."""
-    states = simulation.by_state()
-    requests = simulation.storage.requests
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    rows = {
-        "tables": f"{simulation.tables:,}",
-        "waves": simulation.waves,
-        "units (one task and one job each)": f"{simulation.units:,}",
-        "workers killed": f"{simulation.kills:,}",
-        "tables by state": ", ".join(f"{count:,} {state}" for state, count in sorted(states.items())),
-        "tables converted twice": sum(count > 1 for count in simulation.lake.conversions.values()),
-        "tables forgotten": simulation.tables - sum(states.values()),
-        "largest XCom (the URIs of a wave's units)": f"{simulation.largest_xcom:,} bytes",
-        "requests to S3 for a table": ", ".join(
-            f"{requests[kind] / simulation.tables:.1f} {kind}" for kind in ("PUT", "GET", "LIST")
-        ),
-        "time of the simulation": f"{seconds:.0f} s",
-        "memory of its process": f"{megabytes:.0f} MB",
-    }
-    return "\n".join(["| What | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    started = time.monotonic()
-    simulation = Simulation(int(given[0]) if given else 10_000)
-    simulation.run()
-    print(describe(simulation, time.monotonic() - started))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
