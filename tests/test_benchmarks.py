@@ -76,6 +76,7 @@ def test_the_report_says_which_targets_hold():
     assert "| 0.05 | 0.04 | yes |" in shown
     assert "| 1.2 | 2 | **no** |" in shown
     assert format_targets([line("ours", 2.0)]) == ""
+    assert "\n\n- 10,000 files: at least 20 times" in format_targets([line("ours", 2.0), line("convert", 20.0)])
 
 
 @pytest.mark.slow
