@@ -52,6 +52,7 @@ export class TableList {
       ],
     });
     this.built = new Promise(resolve => this.grid.on("tableBuilt", () => { this.prepareKeys(); resolve(); }));
+    this.keepFocus();
   }
 
   number(title, field, width, responsive, format) {
@@ -108,10 +109,8 @@ export class TableList {
   async refresh() {
     await this.built;
     const scroller = this.target.querySelector(".tabulator-tableholder");
-    const focused = document.activeElement?.closest?.(".tabulator-row") && document.activeElement.title;
     if (!scroller || scroller.scrollTop < 40) {
       await this.grid.replaceData("tables");
-      if (focused) this.grid.getRow(focused)?.getElement().querySelector(".open")?.focus();
       return;
     }
     const visible = this.grid.getRows("visible").map(row => row.getPosition());
@@ -156,10 +155,22 @@ export class TableList {
     this.grid.scrollToRow(row, "nearest", false).then(() => row.getElement().querySelector(".open")?.focus());
   }
 
+  // The grid makes rows anew when it is laid out or loaded again, and the focus would be lost with the row that had it.
+  keepFocus() {
+    let name = null;
+    document.addEventListener("focusin", event => {
+      const opener = event.target.closest?.(".open");
+      name = opener && this.target.contains(opener) ? opener.title : null;
+    });
+    this.grid.on("renderComplete", () => {
+      if (name && document.activeElement === document.body) this.focus(name);
+    });
+  }
+
   // Back to a row, whose button may be another one since.
   focus(name) {
     const row = this.grid.getRows("visible").find(each => each.getData().table === name);
-    row?.getElement().querySelector(".open")?.focus();
+    row?.getElement().querySelector(".open")?.focus({ preventScroll: true });
   }
 
   focusFirst() {
