@@ -24,6 +24,7 @@ from airflow_hive_to_delta.campaigns.plan import (
     PlanRow,
     first_states,
     merge_plans,
+    parse_plan,
     read_plan,
     sort_rows,
     with_decisions,
@@ -116,9 +117,10 @@ def read_draft(store: CampaignStore, run: str) -> list[PlanRow]:
     :raises MissingError: there is none.
     """
     path = f"{draft_folder(run)}/{PLAN}"
-    if store.read_bytes(path) is None:
+    content = store.read_bytes(path)
+    if content is None:
         raise _missing(store, path)
-    return read_plan(store, with_definitions=True, path=path)
+    return parse_plan(content, store.location(path), with_definitions=True)
 
 
 def read_draft_unit(store: CampaignStore, run: str, unit: str) -> DraftUnit:

@@ -66,14 +66,14 @@ class Measuring:
         done = set(store.names(folder))
         tables = [TableInfo.from_dict(table) for table in unit.tables]
         count = 0
-        for start in range(0, len(tables), _CHUNK):
-            name = f"{unit.unit}.{start // _CHUNK:03d}.json"
-            if name not in done:
-                chunk = tables[start : start + _CHUNK]
-                with ThreadPoolExecutor(_TABLES, "measure") as pool:
+        with ThreadPoolExecutor(_TABLES, "measure") as pool:
+            for start in range(0, len(tables), _CHUNK):
+                name = f"{unit.unit}.{start // _CHUNK:03d}.json"
+                if name not in done:
+                    chunk = tables[start : start + _CHUNK]
                     found = list(pool.map(lambda table: self._measure(table, unit), chunk))
-                store.write(f"{folder}/{name}", {"tables": [each.to_dict() for each in found]})
-                count += len(chunk)
+                    store.write(f"{folder}/{name}", {"tables": [each.to_dict() for each in found]})
+                    count += len(chunk)
         return count
 
     def _measure(self, table: TableInfo, unit: DraftUnit) -> Measurement:

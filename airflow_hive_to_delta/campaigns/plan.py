@@ -20,7 +20,7 @@ from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.models import Document, TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
-from airflow_hive_to_delta.core.storage.uri import redacted
+from airflow_hive_to_delta.core.storage.uri import Location, redacted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,23 +91,29 @@ def write_plan(store: CampaignStore, rows: Iterable[PlanRow], path: str = PLAN) 
     store.write_bytes(path, content.getvalue())
 
 
-def read_plan(store: CampaignStore, *, with_definitions: bool = False, path: str = PLAN) -> list[PlanRow]:
+def read_plan(store: CampaignStore, *, with_definitions: bool = False) -> list[PlanRow]:
     """The rows of the plan, in their order; none when there is no plan yet.
 
     :param with_definitions: read the definitions of the tables, too, which are most of the plan.
-    :param path: that of a draft (:mod:`drafts`), from the folder of the campaign.
+    """
+    content = store.read_bytes(PLAN)
+    return [] if content is None else parse_plan(content, store.location(PLAN), with_definitions=with_definitions)
+
+
+def parse_plan(content: bytes, location: Location, *, with_definitions: bool) -> list[PlanRow]:
+    """The rows of a plan, or of the draft of one (:mod:`drafts`), in their order.
+
+    :param location: where it is, in the words of an error.
+    :raises PermanentError: it cannot be read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    content = store.read_bytes(path)
-    if content is None:
-        return []
     columns = [name for name in _schema().names if with_definitions or name != "definition"]
     try:
         found = pq.read_table(io.BytesIO(content), columns=columns).to_pylist()
     except (pa.ArrowException, OSError) as error:
-        raise PermanentError(f"{store.location(path)} cannot be read: {error}. Clear the task that plans") from error
+        raise PermanentError(f"{location} cannot be read: {error}. Clear the task that plans") from error
     for row in found:
         row["definition"] = json.loads(row["definition"]) if row.get("definition") else None
     return [PlanRow(**row) for row in found]
