@@ -23,6 +23,7 @@ from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
 from airflow_hive_to_delta.core.spark.session import local_session
 from tests.support.aws import REGION, read_service_models_once
 from tests.support.databases import new_database
+from tests.support.jvm_names import look_names_up_once
 from tests.support.order import ModuleScheduling, sort_longest_first
 from tests.support.project import PROJECT
 from tests.support.s3_servers import s3proxy
@@ -49,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         for warning in SPARK_35_WARNINGS:
             config.addinivalue_line("filterwarnings", warning)
     read_service_models_once()
+    look_names_up_once()
     if os.environ.get(ALL_ON_SPARK):
         leave_nothing_to_the_driver()
     # Airflow shows what py4j says, even when there is nowhere left to show it.

@@ -26,6 +26,8 @@ from tests.support.project import PROJECT
 PARTS = ("api-server", "scheduler", "triggerer", "dag-processor")
 #: For whatever a test waits for, on a machine that does much else.
 PATIENCE = 120.0
+#: Seconds between two looks. Each asks Airflow's API a few times, which takes it longer than many a thing waited for.
+LOOK_EVERY = 0.5
 #: A worker is given up when its task was not heard of for so many seconds. One on a busy machine must not be.
 HEARTBEAT_TIMEOUT = 25
 
@@ -71,7 +73,7 @@ class RealAirflow:
                 return found
             if ended := [name for name, process in self.parts.items() if process.poll() is not None]:
                 raise AssertionError(f"{ended} of Airflow ended by itself\n{self.logs()}")
-            time.sleep(0.1)
+            time.sleep(LOOK_EVERY)
         raise AssertionError(f"It did not come to pass that {what}\n{self.logs()}")
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -314,7 +316,7 @@ def _environment(home: Path, port: int) -> dict[str, str]:
         "API_AUTH__JWT_SECRET": secrets.token_urlsafe(48),
         "DATABASE__LOAD_DEFAULT_CONNECTIONS": "false",
         "DAG_PROCESSOR__REFRESH_INTERVAL": "1",
-        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "1",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": HEARTBEAT_TIMEOUT,
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "1",
