@@ -111,9 +111,7 @@ class VerifyTableOperator(TableOperator):
         for name in (table.qualified_name for table in listed if table.qualified_name not in versions):
             verified = self._verified_before(previous_outcomes[name])
             others.append(
-                TableOutcome(
-                    name, "skipped", notes=[verified or _PASSED_OVER], verification_skipped=verified is None
-                )
+                TableOutcome(name, "skipped", notes=[verified or _PASSED_OVER], verification_skipped=verified is None)
             )
         return [table for table in listed if table.qualified_name in versions], others
 
