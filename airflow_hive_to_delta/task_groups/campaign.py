@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -43,6 +43,7 @@ from airflow_hive_to_delta.task_groups.config import (
     SyncSettings,
     Target,
     registration_arguments,
+    sync_arguments,
 )
 from airflow_hive_to_delta.task_groups.steps import check_type, options_for
 
@@ -73,7 +74,7 @@ def hive_to_delta_campaign(
     listing: FileListing | None = None,
     options: Options = None,
     verify: VerifyLevel | None = "counts",
-    sync: SyncSettings | None = None,
+    sync: SyncSettings | Mapping[str, Any] | None = None,
     probation: timedelta = timedelta(days=14),
     aws_conn_id: str | None = "aws_default",
     region_name: str | None = None,
@@ -107,7 +108,8 @@ def hive_to_delta_campaign(
     :param options: :class:`ConversionOptions`.
     :param verify: compare each table right after its conversion, in the same job, by ``counts`` or in ``full``; None:
         do not.
-    :param sync: what a sync takes over from Hive, and when: :class:`SyncSettings`; for the phase ``sync``.
+    :param sync: what a sync takes over from Hive, and when: :class:`SyncSettings`, or a dict of them with templates,
+        in which ``quiet_period`` may be a number of minutes; for the phase ``sync``.
     :param probation: after a cut-over, the time in which the phase ``roll_back`` takes the table.
     :param aws_conn_id: the AWS connection of every task; None: the environment's identity.
     :param region_name: the AWS region, when the connection names none.
@@ -157,7 +159,7 @@ class _CampaignTasks:
     listing: FileListing | None
     options: Options
     verify: VerifyLevel | None
-    sync: SyncSettings | None
+    sync: SyncSettings | Mapping[str, Any] | None
     probation: timedelta
     aws_conn_id: str | None
     region_name: str | None
@@ -305,7 +307,7 @@ class _CampaignTasks:
         if self.phase == "convert":
             more |= {"verify": self.verify, **registration_arguments(self.target)}
         elif self.phase == "sync":
-            more |= (self.sync or SyncSettings()).to_arguments()
+            more |= sync_arguments(self.sync)
         if self.listing is not None:
             more |= self.listing.to_arguments()
         return (

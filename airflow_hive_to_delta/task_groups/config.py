@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal
 
-from airflow_hive_to_delta.core.options import OutputMode
+from airflow_hive_to_delta.core.options import SyncOptions
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
-from airflow_hive_to_delta.operators.arguments import check_count
+from airflow_hive_to_delta.operators.arguments import check_count, sync_options_dict
 from airflow_hive_to_delta.operators.tables.file_lister import Strategy
 
 RegisterIn = Literal["sql", "glue"]
@@ -122,28 +122,27 @@ def _check_schema(schema: str | Mapping[str, str]) -> None:
         raise ValueError(f"schema is {schema!r}, expected a name, or a mapping of database to name")
 
 
-@dataclass(frozen=True)
-class SyncSettings:
-    """What a sync takes over from Hive, and when: see :class:`SyncTableOperator`. Each may be a template."""
+@dataclass
+class SyncSettings(SyncOptions):
+    """:class:`SyncOptions` of syncs on a schedule, which wait for what Hive jobs are writing unless told otherwise."""
 
-    #: ``append`` brings new files; ``complete`` mirrors what Hive has replaced and dropped, too.
-    output_mode: OutputMode | str = "append"
-    #: Take over new columns and wider types.
-    merge_schema: bool | str = False
-    #: Take over Hive's columns as they are; with ``complete`` only.
-    overwrite_schema: bool | str = False
-    #: Add files that Hive has written anew after Delta had changed rows of them.
-    accept_conflicts: bool | str = False
-    #: Go on though entries of the log are gone that no sync has seen.
-    allow_forgotten_entries: bool | str = False
-    #: Partitions with a file younger than this, a timedelta or a number of minutes, wait for the next run, for a Hive
-    #: job may be writing them: see :func:`sync_table`. None for tables that are written to all the time, whose
-    #: partitions would always wait: then half of what a job writes may be taken over, until the next run.
-    quiet_period: timedelta | float | str | None = timedelta(minutes=10)
+    #: Partitions with a file younger than this wait for the next run, for a Hive job may be writing them: see
+    #: :func:`sync_table`. None for tables that are written to all the time, whose partitions would always wait: then
+    #: half of what a job writes may be taken over, until the next run.
+    quiet_period: timedelta | None = timedelta(minutes=10)
 
-    def to_arguments(self) -> dict[str, Any]:
-        """The settings as arguments of :class:`SyncTableOperator`."""
-        return _to_arguments(self)
+
+def sync_arguments(settings: SyncSettings | Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a sync takes over from Hive, as arguments of :class:`SyncTableOperator`.
+
+    :param settings: in a dict, which may have templates, what is not given is the default of :class:`SyncSettings`.
+    """
+    if settings is not None and not isinstance(settings, (SyncSettings, Mapping)):
+        raise TypeError(f"sync is {settings!r}, expected SyncSettings or a dict of them")
+    defaults = sync_options_dict(SyncSettings())
+    if isinstance(settings, Mapping):
+        return {"sync_options": {**defaults, **sync_options_dict(settings)}}
+    return {"sync_options": defaults if settings is None else sync_options_dict(settings)}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ from airflow_hive_to_delta.task_groups.config import (
     GlueTarget,
     PerTable,
     Staging,
-    SyncSettings,
     Target,
     registration_arguments,
 )
@@ -178,14 +177,17 @@ class GroupSteps:
         )
 
     def sync(
-        self, table: Any, files: ListFilesOperator, settings: SyncSettings, converted: BaseOperator | None = None
+        self, table: Any, files: ListFilesOperator, settings: dict[str, Any], converted: BaseOperator | None = None
     ) -> SyncTableOperator:
-        """The task that syncs a table, after the conversion of what is new if there is one."""
+        """The task that syncs a table, after the conversion of what is new if there is one.
+
+        :param settings: what :func:`sync_arguments` returned.
+        """
         after = {} if converted is None else self._after(converted)
         return SyncTableOperator(
             task_id="sync",
             asset_alias=self.asset_alias,
-            **settings.to_arguments(),
+            **settings,
             **after,
             **self._of_files(table, files),
         )
