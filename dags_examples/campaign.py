@@ -10,10 +10,14 @@ from datetime import timedelta
 from airflow.sdk import DAG, CronTriggerTimetable
 
 from airflow_hive_to_delta import (
+    Approval,
+    Closing,
     GlueSource,
     GlueTarget,
     Lane,
+    PlanSettings,
     Retries,
+    Units,
     UnitSize,
     Wave,
     hive_to_delta_campaign,
@@ -36,14 +40,16 @@ with DAG(
         source=GlueSource(list(SCHEMAS), exclude=["tmp_*"]),
         target=GlueTarget(SCHEMAS, create_schema=True),
         staging=STAGING,
+        plan=PlanSettings(sizes="list"),
+        approval=Approval(),
         # Of a night: so much at most, and no table is begun after six.
         wave=Wave(tables=2_000, bytes=20 * 1024**4, until="06:00", timezone="Europe/Berlin"),
-        # Small tables share a job; those with more files than this have one to themselves.
-        units=UnitSize(tables=50, files=50_000),
-        packed=Lane(max_active=8),
-        alone=Lane(max_active=2, execution_timeout=timedelta(hours=6)),
-        retries=Retries(attempts=4, backoff=timedelta(hours=12)),
-        tolerance=0.02,
-        approve=True,
-        sizes="list",
+        units=Units(
+            # Small tables share a job; those with more files than this have one to themselves.
+            UnitSize(tables=50, files=50_000),
+            packed=Lane(max_active=8),
+            alone=Lane(max_active=2, execution_timeout=timedelta(hours=6)),
+            retries=Retries(attempts=4, backoff=timedelta(hours=12)),
+        ),
+        closing=Closing(tolerance=0.02),
     )

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param, task
 
-from airflow_hive_to_delta import hive_to_delta_campaign
+from airflow_hive_to_delta import Approval, hive_to_delta_campaign
 
 STAGING = "s3://lake/staging"
 
@@ -34,9 +34,9 @@ with DAG(
         staging=STAGING,
         only="{{ params.tables }}",
         probation=timedelta(days=14),
-        approve=True,
+        approval=Approval(),
     )
     roll_back = hive_to_delta_campaign(
-        "lake", "roll_back", phase="roll_back", staging=STAGING, only="{{ params.tables }}", approve=True
+        "lake", "roll_back", phase="roll_back", staging=STAGING, only="{{ params.tables }}", approval=Approval()
     )
     choose("{{ params.phase }}") >> [cut_over, roll_back]

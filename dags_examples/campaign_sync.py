@@ -7,7 +7,7 @@ all that is there.
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
-from airflow_hive_to_delta import SyncSettings, Wave, hive_to_delta_campaign
+from airflow_hive_to_delta import Closing, Wave, hive_to_delta_campaign
 
 STAGING = "s3://lake/staging"
 
@@ -24,6 +24,6 @@ with DAG(
         phase="sync",
         staging=STAGING,
         wave=Wave(until="20:00"),
-        sync=SyncSettings(output_mode="complete", merge_schema=True, quiet_period="{{ params.quiet_minutes }}"),
-        tolerance=0.02,
+        sync={"output_mode": "complete", "merge_schema": True, "quiet_period": "{{ params.quiet_minutes }}"},
+        closing=Closing(tolerance=0.02),
     )

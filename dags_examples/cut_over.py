@@ -12,6 +12,7 @@ from airflow_hive_to_delta import (
     CutOverTableOperator,
     GlueDiscoverOperator,
     ListFilesOperator,
+    SyncOptions,
     SyncTableOperator,
     VerifyTableOperator,
 )
@@ -36,8 +37,7 @@ with DAG(
             task_id="sync",
             table=table,
             files=files.output,
-            output_mode="complete",
-            merge_schema=True,
+            sync_options=SyncOptions(output_mode="complete", merge_schema=True),
             staging=STAGING,
         )
         verify = VerifyTableOperator(

@@ -13,7 +13,6 @@ from airflow_hive_to_delta import (
     GlueSource,
     GlueTarget,
     PerTable,
-    SyncSettings,
     hive_to_delta_sync_task_group,
 )
 
@@ -35,6 +34,6 @@ with DAG(
         convert_new=True,
         target=GlueTarget(TARGET_SCHEMA, create_schema=True),
         staging=STAGING,
-        sync=SyncSettings(output_mode="complete", merge_schema=True, quiet_period="{{ params.quiet_minutes }}"),
+        sync={"output_mode": "complete", "merge_schema": True, "quiet_period": "{{ params.quiet_minutes }}"},
         per_table=PerTable(batch_size=20),
     )

@@ -47,11 +47,11 @@ PUBLIC_NAMES = {
     *("hive_to_delta_task_group", "hive_to_delta_sync_task_group"),
     *("Engine", "LocalSpark", "SparkSubmit", "SparkConnect", "EmrServerless", "GlueJob", "Databricks"),
     *("GlueSource", "CatalogSource", "GlueTarget", "CatalogTarget", "FileListing", "Staging", "PerTable"),
-    *("SyncSettings", "hive_to_delta_campaign", "Lane", "Notify", "Wave", "UnitSize", "Retries", "CampaignStore"),
+    *("SyncSettings", "hive_to_delta_campaign", "Lane", "Closing", "Wave", "UnitSize", "Retries", "CampaignStore"),
     *("GlueCampaignPlanOperator", "CatalogCampaignPlanOperator", "CampaignApprovalOperator", "PlanWaveOperator"),
     *("LargeUnitsOperator", "ConvertUnitOperator", "SyncUnitOperator", "CutOverUnitOperator", "RollbackUnitOperator"),
     *("CloseWaveOperator", "export_csv", "import_csv", "rebuild_states"),
-    *("MeasureTablesOperator", "FinishPlanOperator", "InventorySizes"),
+    *("MeasureTablesOperator", "FinishPlanOperator", "InventorySizes", "Approval", "PlanSettings", "Units"),
 }
 #: What takes long to import. A DAG processor parses DAGs all the time.
 HEAVY = {"pyspark", "pyarrow", "boto3", "botocore", "pandas", "numpy", "delta"}

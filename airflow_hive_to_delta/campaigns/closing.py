@@ -6,10 +6,10 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from airflow_hive_to_delta.campaigns.leases import release_run
-from airflow_hive_to_delta.campaigns.states import STATES, Phase, TableState, final_states
+from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState, final_states
 from airflow_hive_to_delta.campaigns.store import CampaignStore, StatesByTable
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.campaigns.units import Unit, units_folder, wave_path
@@ -100,7 +100,7 @@ def count_states(states: Iterable[TableState]) -> dict[str, dict[str, int]]:
         counts = found.setdefault(state.state, {"tables": 0, "bytes": 0})
         counts["tables"] += 1
         counts["bytes"] += state.bytes
-    return {name: found[name] for name in STATES if name in found}
+    return {name: found[name] for name in get_args(StateName) if name in found}
 
 
 def write_summary(

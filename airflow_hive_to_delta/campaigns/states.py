@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.core.models import Document
@@ -31,7 +31,21 @@ StateName = Literal[
     "needs_person",
     "excluded",
 ]
-STATES: tuple[StateName, ...] = get_args(StateName)
+#: What pages call each state, in the order of their bars: what is done first, what is left last. The styles colour a
+#: state by the class of its name.
+STATES: dict[StateName, str] = {
+    "cut_over": "Cut over",
+    "synced": "Synced",
+    "verified": "Verified",
+    "rolled_back": "Rolled back",
+    "excluded": "Excluded",
+    "refused": "Refused",
+    "needs_person": "Needs a person",
+    "failed": "Failed",
+    "converted": "Converted",
+    "approved": "Approved",
+    "planned": "Planned",
+}
 Phase = Literal["convert", "sync", "cut_over", "roll_back"]
 
 
@@ -94,6 +108,19 @@ def final_states(phase: Phase, *, verify: bool) -> frozenset[StateName]:
     :param verify: whether the campaign verifies what it converts. If not, a converted table is done with.
     """
     return FINAL[phase] | ({"converted"} if phase == "convert" and not verify else frozenset())
+
+
+def done_states(summary: Mapping[str, Any]) -> frozenset[str]:
+    """The states in which pages count a table as done, by the summary of its campaign: those that end its phase.
+
+    In the phase ``sync`` a synced table counts as done, although later waves take it again. A campaign that does not
+    verify says by ``final`` that a table is done when it is converted.
+    """
+    phases: dict[str, Phase] = {name: name for name in PHASES}
+    phase = phases.get(str(summary.get("phase")), "convert")
+    final = summary.get("final")
+    named = STATES.keys() & set(map(str, final)) if isinstance(final, list) else set()
+    return FINAL[phase] | {PHASES[phase].done} | named
 
 
 class CampaignDocument(Document):

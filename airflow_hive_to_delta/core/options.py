@@ -141,6 +141,8 @@ class SyncOptions(Options):
         return super().from_dict({**document, "quiet_period": period})
 
     def __post_init__(self) -> None:
+        if not isinstance(self.quiet_period, timedelta | None):
+            raise TypeError(f"quiet_period is {self.quiet_period!r}, expected a timedelta or None")
         if self.quiet_period is not None and self.quiet_period < timedelta(0):
             raise ValueError(f"quiet_period is {self.quiet_period}, expected a time of at least 0")
         _check_choice("output_mode", self.output_mode, get_args(OutputMode))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.options import ConversionOptions, OutputMode, SyncOptions
 
 Options = ConversionOptions | Mapping[str, Any] | None
+SyncFlags = SyncOptions | Mapping[str, Any] | None
 #: Takes the name of an argument and its value, and returns the value read. ``ValueError``: it is not what was expected.
 Reader = Callable[[str, Any], Any]
 
@@ -32,6 +34,47 @@ def options_dict(options: Options) -> dict[str, Any]:
     except (ValueError, ZoneInfoNotFoundError) as error:
         raise ValueError(f"options: {error}") from error
     return {**checked.to_dict(), **templates}
+
+
+def sync_options_dict(options: SyncFlags) -> dict[str, Any]:
+    """Sync options as a dict that Airflow can template; wrong ones fail here, when the DAG is parsed.
+
+    :param options: in a dict the quiet period may be a number of minutes, as it is in what is returned.
+    """
+    if options is None or isinstance(options, SyncOptions):
+        given = options or SyncOptions()
+        options = {option.name: getattr(given, option.name) for option in fields(SyncOptions)}
+    if not isinstance(options, Mapping):
+        raise TypeError(f"sync_options is {options!r}, expected SyncOptions or a dict of them")
+    readers = _sync_readers()
+    if unknown := options.keys() - readers.keys():
+        raise ValueError(f"sync_options has {', '.join(sorted(unknown))}, expected some of {', '.join(readers)}")
+    known = {name: value for name, value in options.items() if _is_known(value)}
+    if "output_mode" in options and "output_mode" not in known:
+        known.pop("overwrite_schema", None)  # which goes with one mode only
+    read_sync_options(known)
+    period = options.get("quiet_period")
+    minutes = period.total_seconds() / 60 if isinstance(period, timedelta) else period
+    return {**options, **({"quiet_period": minutes} if "quiet_period" in options else {})}
+
+
+def read_sync_options(rendered: Mapping[str, Any]) -> SyncOptions:
+    """The options of a dict that :func:`sync_options_dict` made, when its templates are rendered.
+
+    :raises ValueError: a template has rendered what cannot be read.
+    """
+    readers = _sync_readers()
+    return SyncOptions.from_dict({name: readers[name](name, value) for name, value in rendered.items()})
+
+
+def _sync_readers() -> dict[str, Reader]:
+    """How each field of :class:`SyncOptions` is read, by its type."""
+    by_type = {
+        "OutputMode": read_one_of(*get_args(OutputMode)),
+        "bool": read_flag,
+        "timedelta | None": read_optional(read_minutes),
+    }
+    return {option.name: by_type[str(option.type)] for option in fields(SyncOptions)}
 
 
 def check_count(argument: str, given: Any, *, least: int, optional: bool = False) -> None:
@@ -56,9 +99,13 @@ def check_names(argument: str, given: Any, *, empty: bool = False) -> None:
 def check_readable(readers: Mapping[str, Reader], given: Mapping[str, Any]) -> None:
     """Refuse, when a DAG is parsed, what cannot be read. Templates and XComs are known only when they run."""
     for name, read in readers.items():
-        value = given[name]
-        if not hasattr(value, "resolve") and "{{" not in str(value):
-            read(name, value)
+        if _is_known(given[name]):
+            read(name, given[name])
+
+
+def _is_known(value: Any) -> bool:
+    """Whether a value is known when a DAG is parsed: it is neither a template nor an XCom."""
+    return not hasattr(value, "resolve") and "{{" not in str(value)
 
 
 def read_flag(name: str, given: Any) -> bool:

@@ -180,13 +180,19 @@ def _merge(before: TableOutcome, later: TableOutcome) -> TableOutcome:
         return replace(later, target_table=later.target_table or before.target_table)
     notes = [*before.notes, *(note for note in later.notes if note not in before.notes)]
     seconds = before.duration_seconds + later.duration_seconds
-    return replace(before, notes=notes, verified={**before.verified, **later.verified}, duration_seconds=seconds)
+    return replace(
+        before,
+        notes=notes,
+        verified={**before.verified, **later.verified},
+        verification_skipped=before.verification_skipped or later.verification_skipped,
+        duration_seconds=seconds,
+    )
 
 
 def _with_note_if_unverified(known: TableOutcome) -> TableOutcome:
     """The outcome of a table; if this run has converted it and nothing has verified it, with a note that says so."""
-    has_note = known.verified or any(note.startswith("Not verified: ") for note in known.notes)
-    if known.status not in ("converted", "registered") or has_note:
+    is_explained = known.verified or known.verification_skipped
+    if known.status not in ("converted", "registered") or is_explained:
         return known
     return replace(known, notes=[*known.notes, _NOT_VERIFIED])
 

@@ -110,7 +110,9 @@ class VerifyTableOperator(TableOperator):
         versions = self._versions()
         for name in (table.qualified_name for table in listed if table.qualified_name not in versions):
             verified = self._verified_before(previous_outcomes[name])
-            others.append(TableOutcome(name, "skipped", notes=[verified or _PASSED_OVER]))
+            others.append(
+                TableOutcome(name, "skipped", notes=[verified or _PASSED_OVER], verification_skipped=verified is None)
+            )
         return [table for table in listed if table.qualified_name in versions], others
 
     def find_known_results(self, context: Context, tables: Sequence[TableInfo]) -> dict[str, Result]:
@@ -160,7 +162,9 @@ class VerifyTableOperator(TableOperator):
         # What this run itself has converted is never green without a proof.
         by_this_run = self._previous_outcomes().get(name, {}).get("status") == "converted"
         if result["written_since"] and self._versions().get(name) == _OURS and not by_this_run:
-            return replace(outcome, status="skipped", error=None, notes=[_too_late(result)], advice="")
+            return replace(
+                outcome, status="skipped", error=None, notes=[_too_late(result)], advice="", verification_skipped=True
+            )
         if outcome.status != "verified":
             return explain_failed_verification(outcome, result, _ADVICE, kept=bool(self.staging))
         # The time of a verification by the converting job is a part of that job's.

@@ -19,7 +19,7 @@ from fastapi.responses import FileResponse, HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from airflow_hive_to_delta.campaigns.view.shown_states import STATES
+from airflow_hive_to_delta.campaigns.states import STATES
 from airflow_hive_to_delta.plugins.access import check_same_site
 from airflow_hive_to_delta.plugins.campaigns import CampaignSite
 from airflow_hive_to_delta.plugins.documents import Document
@@ -46,7 +46,7 @@ REPORT_POLICY = "; ".join(
     )
 )
 _TABLES_A_REQUEST = 200
-_STATES = [{"name": name, **state._asdict()} for name, state in STATES.items()]
+_STATES = [{"name": name, "label": label} for name, label in STATES.items()]
 
 
 class Decision(BaseModel):

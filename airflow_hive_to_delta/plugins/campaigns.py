@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import HTTPException, Request, status
 
-from airflow_hive_to_delta.campaigns.states import FORMAT
+from airflow_hive_to_delta.campaigns.states import FORMAT, PHASES, STATES, done_states
 from airflow_hive_to_delta.campaigns.times import format_time, now
 from airflow_hive_to_delta.campaigns.view.burn_down import burn_down
 from airflow_hive_to_delta.campaigns.view.glance import count_rows, glance_at
-from airflow_hive_to_delta.campaigns.view.shown_states import PHASE_LABELS, STATES, done_states
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.plugins.access import may_access
 from airflow_hive_to_delta.plugins.campaign_index import MAX_AGE, CampaignIndex, Progress, Snapshot
@@ -31,6 +30,7 @@ log = logging.getLogger(__name__)
 _PATIENCE = 2.0
 _SHOWN_WAVES = 30
 _SHOWN_OWNERS = 500
+_PHASE_LABELS: dict[str, str] = {name: phase.label for name, phase in PHASES.items()}
 _NOT_FOUND = "There is no such campaign, or you may not read the DAG that it belongs to"
 
 
@@ -121,7 +121,7 @@ class Campaign:
         tables, phase = self.summary.get("tables"), _text(self.summary.get("phase"))
         return {
             **{"root": self.root, "name": self.name, "dag_id": self.dag_id},
-            **{"title": _text(self.summary.get("campaign")) or self.name, "phase": PHASE_LABELS.get(phase, phase)},
+            **{"title": _text(self.summary.get("campaign")) or self.name, "phase": _PHASE_LABELS.get(phase, phase)},
             **{"updated": _text(self.summary.get("updated")), "tables": tables if isinstance(tables, int) else 0},
         }
 

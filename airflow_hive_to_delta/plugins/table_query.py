@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_hive_to_delta.campaigns.view.shown_states import STATES
+from airflow_hive_to_delta.campaigns.states import STATES
 from airflow_hive_to_delta.campaigns.view.table_rows import TableRow
 
 SortColumn = Literal[
     "table", "state", "owner", "files", "bytes", "priority", "attempts", "updated", "next_attempt", "error"
 ]
 
-_STATE_ORDER = {name: number for number, name in enumerate(STATES)}
+_STATE_ORDER: dict[str, int] = {name: number for number, name in enumerate(STATES)}
 _NUMBERS = re.compile(r"([0-9]{1,18})")
 
 

@@ -80,6 +80,8 @@ class TableOutcome(Document):
     ours: bool = False
     #: The latest version that was verified, by level.
     verified: dict[str, int] = field(default_factory=dict)
+    #: Whether a step that verifies has passed it over, for the reason that a note names.
+    verification_skipped: bool = False
     #: Name of the error's class, such as ``StaleFileListError``; None when that is not known or there was no error.
     error_kind: str | None = None
 

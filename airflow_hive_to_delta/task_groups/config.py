@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal
 
-from airflow_hive_to_delta.core.options import OutputMode
+from airflow_hive_to_delta.core.options import SyncOptions
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
-from airflow_hive_to_delta.operators.arguments import check_count, check_names
+from airflow_hive_to_delta.operators.arguments import check_count, sync_options_dict
 from airflow_hive_to_delta.operators.tables.file_lister import Strategy
 
 RegisterIn = Literal["sql", "glue"]
@@ -24,6 +24,10 @@ class GlueSource:
     exclude: str | Sequence[str] = ()
     catalog_id: str | None = None
 
+    def to_arguments(self) -> dict[str, Any]:
+        """The source as arguments of :class:`GlueDiscoverOperator`."""
+        return _to_arguments(self)
+
 
 @dataclass(frozen=True)
 class CatalogSource:
@@ -31,6 +35,10 @@ class CatalogSource:
 
     allow: str | Sequence[str]
     deny: str | Sequence[str] = ("*.information_schema.*",)
+
+    def to_arguments(self) -> dict[str, Any]:
+        """The source as arguments of :class:`CatalogDiscoverOperator`."""
+        return _to_arguments(self)
 
 
 @dataclass(frozen=True)
@@ -42,16 +50,13 @@ class FileListing:
     glue_database: str | None = None
     inline_limit: int = INLINE_LIMIT
 
-
-@dataclass(frozen=True)
-class InventorySizes:
-    """The plan of a campaign takes the sizes of tables from reports of S3 Inventory, in CSV, Parquet or ORC."""
-
-    #: The address of the ``manifest.json`` of a report, or one for each bucket. (templated)
-    manifests: str | Sequence[str]
-
-    def __post_init__(self) -> None:
-        check_names("manifests", self.manifests)
+    def to_arguments(self) -> dict[str, Any]:
+        """How files are found, as arguments of the operators that list them."""
+        return {
+            "listing": self.strategy,
+            "inventory_manifests": self.inventory_manifests,
+            "glue_database": self.glue_database,
+        }
 
 
 @dataclass(frozen=True)
@@ -104,33 +109,40 @@ class CatalogTarget:
 Target = GlueTarget | CatalogTarget
 
 
+def registration_arguments(target: Target | None) -> dict[str, Any]:
+    """Where tables are registered, as arguments of the operators; None: they are not."""
+    return {
+        "target_catalog": None if target is None else target.catalog,
+        "target_schema": None if target is None else target.schema,
+    }
+
+
 def _check_schema(schema: str | Mapping[str, str]) -> None:
     if not isinstance(schema, (str, Mapping)) or not schema:
         raise ValueError(f"schema is {schema!r}, expected a name, or a mapping of database to name")
 
 
-@dataclass(frozen=True)
-class SyncSettings:
-    """What a sync takes over from Hive, and when: see :class:`SyncTableOperator`. Each may be a template."""
+@dataclass
+class SyncSettings(SyncOptions):
+    """:class:`SyncOptions` of syncs on a schedule, which wait for what Hive jobs are writing unless told otherwise."""
 
-    #: ``append`` brings new files; ``complete`` mirrors what Hive has replaced and dropped, too.
-    output_mode: OutputMode | str = "append"
-    #: Take over new columns and wider types.
-    merge_schema: bool | str = False
-    #: Take over Hive's columns as they are; with ``complete`` only.
-    overwrite_schema: bool | str = False
-    #: Add files that Hive has written anew after Delta had changed rows of them.
-    accept_conflicts: bool | str = False
-    #: Go on though entries of the log are gone that no sync has seen.
-    allow_forgotten_entries: bool | str = False
-    #: Partitions with a file younger than this, a timedelta or a number of minutes, wait for the next run, for a Hive
-    #: job may be writing them: see :func:`sync_table`. None for tables that are written to all the time, whose
-    #: partitions would always wait: then half of what a job writes may be taken over, until the next run.
-    quiet_period: timedelta | float | str | None = timedelta(minutes=10)
+    #: Partitions with a file younger than this wait for the next run, for a Hive job may be writing them: see
+    #: :func:`sync_table`. None for tables that are written to all the time, whose partitions would always wait: then
+    #: half of what a job writes may be taken over, until the next run.
+    quiet_period: timedelta | None = timedelta(minutes=10)
 
-    def to_arguments(self) -> dict[str, Any]:
-        """The settings as arguments of :class:`SyncTableOperator`."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+def sync_arguments(settings: SyncSettings | Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a sync takes over from Hive, as arguments of :class:`SyncTableOperator`.
+
+    :param settings: in a dict, which may have templates, what is not given is the default of :class:`SyncSettings`.
+    """
+    if settings is not None and not isinstance(settings, (SyncSettings, Mapping)):
+        raise TypeError(f"sync is {settings!r}, expected SyncSettings or a dict of them")
+    defaults = sync_options_dict(SyncSettings())
+    if isinstance(settings, Mapping):
+        return {"sync_options": {**defaults, **sync_options_dict(settings)}}
+    return {"sync_options": defaults if settings is None else sync_options_dict(settings)}
 
 
 @dataclass(frozen=True)
@@ -169,3 +181,7 @@ class PerTable:
             check_count(name, getattr(self, name), least=1, optional=True)
         if not isinstance(self.verify_in_convert, bool):
             raise TypeError(f"verify_in_convert is {self.verify_in_convert!r}, expected True or False")
+
+
+def _to_arguments(config: Any) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in fields(config)}

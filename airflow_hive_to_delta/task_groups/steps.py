@@ -29,8 +29,8 @@ from airflow_hive_to_delta.task_groups.config import (
     GlueTarget,
     PerTable,
     Staging,
-    SyncSettings,
     Target,
+    registration_arguments,
 )
 
 
@@ -72,16 +72,16 @@ class GroupSteps:
         staging = Staging(self.staging) if isinstance(self.staging, str) else self.staging
         per_table = self.per_table or PerTable()
         listing = self.listing or FileListing("s3" if isinstance(self.source, GlueSource) else "spark")
-        _check("source", self.source, GlueSource, CatalogSource)
-        _check("staging", staging, Staging)
-        _check("per_table", per_table, PerTable)
-        _check("listing", listing, FileListing)
+        check_type("source", self.source, GlueSource, CatalogSource)
+        check_type("staging", staging, Staging)
+        check_type("per_table", per_table, PerTable)
+        check_type("listing", listing, FileListing)
         if self.verify not in (None, *get_args(VerifyLevel)):
             raise ValueError(f"verify is {self.verify!r}, expected counts, full or None")
         if per_table.verify_in_convert and self.verify is None:
             raise ValueError("per_table has verify_in_convert=True beside verify=None; give a level, or leave it out")
         if self.target is not None:
-            _check("target", self.target, GlueTarget, CatalogTarget)
+            check_type("target", self.target, GlueTarget, CatalogTarget)
             self.options = options_for(self.target, self.options)
         #: The arguments of every task that keeps something: who it is to AWS, and where the staging root is.
         self._identity: dict[str, Any] = {
@@ -91,20 +91,12 @@ class GroupSteps:
         }
         self._tries: dict[str, Any] = {"retries": per_table.retries, "retry_delay": per_table.retry_delay}
         #: Where tables are registered.
-        self._registration: dict[str, Any] = {
-            "target_catalog": None if self.target is None else self.target.catalog,
-            "target_schema": None if self.target is None else self.target.schema,
-        }
+        self._registration = registration_arguments(self.target)
         #: The level by which the converting job verifies, if it does.
         self._verify_in_convert = self.verify if per_table.verify_in_convert else None
         self._batch_size = per_table.batch_size
         self._max_workers = per_table.max_workers
-        self._listing: dict[str, Any] = {
-            "listing": listing.strategy,
-            "inventory_manifests": listing.inventory_manifests,
-            "glue_database": listing.glue_database,
-            "inline_limit": listing.inline_limit,
-        }
+        self._listing: dict[str, Any] = {**listing.to_arguments(), "inline_limit": listing.inline_limit}
         #: The arguments of every task that runs for each table.
         self._each: dict[str, Any] = {
             **self._identity,
@@ -167,14 +159,8 @@ class GroupSteps:
         }
         source = self.source
         if isinstance(source, CatalogSource):
-            return CatalogDiscoverOperator(allow=source.allow, deny=source.deny, engine=self.engine, **arguments)
-        return GlueDiscoverOperator(
-            databases=source.databases,
-            include=source.include,
-            exclude=source.exclude,
-            catalog_id=source.catalog_id,
-            **arguments,
-        )
+            return CatalogDiscoverOperator(engine=self.engine, **source.to_arguments(), **arguments)
+        return GlueDiscoverOperator(**source.to_arguments(), **arguments)
 
     def list_files(self, table: Any) -> ListFilesOperator:
         """The task that lists the files of a table."""
@@ -191,14 +177,17 @@ class GroupSteps:
         )
 
     def sync(
-        self, table: Any, files: ListFilesOperator, settings: SyncSettings, converted: BaseOperator | None = None
+        self, table: Any, files: ListFilesOperator, settings: dict[str, Any], converted: BaseOperator | None = None
     ) -> SyncTableOperator:
-        """The task that syncs a table, after the conversion of what is new if there is one."""
+        """The task that syncs a table, after the conversion of what is new if there is one.
+
+        :param settings: what :func:`sync_arguments` returned.
+        """
         after = {} if converted is None else self._after(converted)
         return SyncTableOperator(
             task_id="sync",
             asset_alias=self.asset_alias,
-            **settings.to_arguments(),
+            **settings,
             **after,
             **self._of_files(table, files),
         )
@@ -239,7 +228,8 @@ def options_for(target: Target, options: Options) -> dict[str, Any]:
     return {**checked, "register_in": wanted, "create_schema": create_schema}
 
 
-def _check(argument: str, given: Any, *expected: type) -> None:
+def check_type(argument: str, given: Any, *expected: type) -> None:
+    """Refuse, when a DAG is parsed, an argument that is no config object of the expected types."""
     if not isinstance(given, expected):
         names = " or ".join(kind.__name__ for kind in expected)
         raise TypeError(f"{argument} is {given!r}, expected {names}")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 from airflow.sdk import BaseOperator, TaskGroup
 
 from airflow_hive_to_delta.core.results import VerifyLevel
-from airflow_hive_to_delta.task_groups.config import PerTable, SyncSettings, Target
+from airflow_hive_to_delta.task_groups.config import PerTable, SyncSettings, Target, sync_arguments
 from airflow_hive_to_delta.task_groups.steps import GroupArguments, GroupSteps
 
 
 def hive_to_delta_sync_task_group(
     group_id: str = "hive_to_delta_sync",
     *,
-    sync: SyncSettings | None = None,
+    sync: SyncSettings | Mapping[str, Any] | None = None,
     convert_new: bool = False,
     target: Target | None = None,
     verify: VerifyLevel | None = None,
@@ -29,8 +30,9 @@ def hive_to_delta_sync_task_group(
     The version of a sync is the DAG run's ``run_after``: the same run again changes nothing (see
     :class:`SyncTableOperator`).
 
-    :param sync: what is taken over from Hive, and when: :class:`SyncSettings`. By default new files are appended, of
-        partitions in which no file is younger than ten minutes.
+    :param sync: what is taken over from Hive, and when: :class:`SyncSettings`, or a dict of them with templates, in
+        which ``quiet_period`` may be a number of minutes. By default new files are appended, of partitions in which no
+        file is younger than ten minutes.
     :param convert_new: convert tables that are no Delta tables yet, with a step before the sync: the first run then
         converts all, later ones what is new in Hive.
     :param target: where tables that ``convert_new`` converts are registered.
@@ -42,9 +44,7 @@ def hive_to_delta_sync_task_group(
     """
     if target is not None and not convert_new:
         raise ValueError("target is given without convert_new=True, and only tables that are converted are registered")
-    settings = sync or SyncSettings()
-    if not isinstance(settings, SyncSettings):
-        raise TypeError(f"sync is {sync!r}, expected SyncSettings")
+    settings = sync_arguments(sync)
     per_table = arguments.get("per_table")
     if isinstance(per_table, PerTable) and per_table.verify_in_convert:
         raise ValueError(

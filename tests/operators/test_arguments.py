@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from datetime import datetime
+from typing import Any, cast
 
 import pytest
 
@@ -38,6 +39,10 @@ from tests.support.airflow_runs import SharedSession
 
 TABLE = {"name": "t", "location": "s3://b/t"}
 FILES = {"table": "t", "file_count": 0, "byte_count": 0, "files": []}
+
+
+def sync_task(sync_options: Any, **arguments: Any) -> SyncTableOperator:
+    return SyncTableOperator(task_id="x", table=TABLE, files=FILES, sync_options=sync_options, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +98,19 @@ FILES = {"table": "t", "file_count": 0, "byte_count": 0, "files": []}
             lambda: VerifyTableOperator(task_id="x", table=TABLE, files=FILES, version=1, results=[]),
             "version is 1 beside results",
         ),
-        (lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, output_mode="update"), "output_mode is"),
-        (lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, merge_schema="yes"), "merge_schema is 'yes'"),
-        (lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, run_version=1.5), "run_version is 1.5"),
+        (lambda: sync_task({"output_mode": "update"}), "output_mode is"),
+        (lambda: sync_task({"merge_schema": "yes"}), "merge_schema is 'yes'"),
+        (lambda: sync_task({"merge": True}), "sync_options has merge, expected some of output_mode, merge_schema"),
+        (lambda: sync_task({"quiet_period": -1}), "quiet_period is -1, expected a timedelta, or a number of minutes"),
+        (lambda: sync_task("complete"), "sync_options is 'complete', expected SyncOptions or a dict of them"),
+        (lambda: sync_task(None, run_version=1.5), "run_version is 1.5"),
         (
-            lambda: SyncTableOperator(task_id="x", table=TABLE, files=FILES, overwrite_schema=True),
-            "overwrite_schema is True with output_mode='append'",
+            lambda: sync_task({"overwrite_schema": True, "quiet_period": "{{ ds }}"}),
+            "overwrite_schema=True goes with output_mode='complete' only",
+        ),
+        (lambda: SyncSettings(quiet_period=cast("Any", "{{ ds }}")), "quiet_period is '{{ ds }}', expected a time"),
+            lambda: SyncSettings(quiet_period=cast("Any", "{{ ds }}")),
+            "quiet_period is '{{ ds }}', expected a timedelta",
         ),
         (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, dry_run=None), "dry_run is None"),
         (lambda: VacuumExternalFilesOperator(task_id="x", table=TABLE, retention_hours=-1), "retention_hours is -1"),
@@ -125,7 +137,7 @@ FILES = {"table": "t", "file_count": 0, "byte_count": 0, "files": []}
         ),
         (
             lambda: hive_to_delta_sync_task_group(source=GlueSource("d"), staging="s3://b", sync="complete"),
-            "sync is 'complete', expected SyncSettings",
+            "sync is 'complete', expected SyncSettings or a dict of them",
         ),
         (
             lambda: hive_to_delta_task_group(

@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from airflow_hive_to_delta import ConversionResult
-from airflow_hive_to_delta.campaigns.states import StateName, TableState
+from airflow_hive_to_delta.campaigns.states import STATES, StateName, TableState
 from airflow_hive_to_delta.campaigns.view.report import render_campaign_report
-from airflow_hive_to_delta.campaigns.view.shown_states import STATES
 from airflow_hive_to_delta.core.results import (
     CutOverResult,
     RollbackResult,

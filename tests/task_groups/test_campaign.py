@@ -41,13 +41,20 @@ class Note(BaseNotifier):
 
 
 def campaign(
-    lake: Lake, more: str = "", *, phase: str = "convert", engine: str = "SharedSession()", imports: str = ""
+    lake: Lake,
+    more: str = "",
+    *,
+    phase: str = "convert",
+    plan: str = "sizes='list'",
+    size: str = "",
+    engine: str = "SharedSession()",
+    imports: str = "",
 ) -> str:
-    source = f"source=GlueSource({lake.database!r}), sizes='list', " if phase == "convert" else ""
+    source = f"source=GlueSource({lake.database!r}), plan=PlanSettings({plan}), " if phase == "convert" else ""
+    retries = "Retries(attempts=2, backoff=timedelta(0), in_unit=1, delay_in_unit=timedelta(0))"
     return dag_source(
         f"hive_to_delta_campaign('lake', 'hive_to_delta', {source}phase={phase!r}, staging='s3://{lake.bucket}/staging',"
-        f" packed=Lane(engine={engine}), aws_conn_id=None, "
-        f"retries=Retries(attempts=2, backoff=timedelta(0), in_unit=1, delay_in_unit=timedelta(0)), {more})",
+        f" units=Units(UnitSize({size}), packed=Lane(engine={engine}), retries={retries}), aws_conn_id=None, {more})",
         imports=imports,
     )
 
@@ -83,11 +90,12 @@ def test_waves_convert_verify_and_say_what_failed_until_nothing_is_left(lake, ru
     view = {"Name": "view", "TableType": "VIRTUAL_VIEW", "StorageDescriptor": {"Columns": []}}
     lake.glue.create_table(DatabaseName=lake.database, TableInput=view)
     wave_ended, needs_person = "{{ campaign.text }}", "{{ campaign.owner }}: {{ campaign.text }}"
-    notify = f"notify=Notify(wave_ended=[Note({wave_ended!r})], needs_person=[Note({needs_person!r})])"
+    closing = f"closing=Closing(wave_ended=[Note({wave_ended!r})], needs_person=[Note({needs_person!r})])"
     dag = campaign(
         lake,
-        f"units=UnitSize(files=3), owner_of=lambda table: 'team', {notify}, "
-        f"target=GlueTarget('{lake.database}_delta', create_schema=True)",
+        f"{closing}, target=GlueTarget('{lake.database}_delta', create_schema=True)",
+        plan="sizes='list', owner_of=lambda table: 'team'",
+        size="files=3",
         imports=NOTIFIER,
     )
 
@@ -175,7 +183,7 @@ def test_small_tables_of_several_kinds_are_converted_in_two_waves_and_equal_thei
     count = int(os.environ.get("CAMPAIGN_TABLES", "6"))
     originals = {f"t{number:04d}": table_of_a_kind(lake, number) for number in range(count)}
     wave = -(-count * 2 // 3)
-    dag = campaign(lake, f"wave=Wave(tables={wave}), units=UnitSize(tables={max(2, count // 12)})")
+    dag = campaign(lake, f"wave=Wave(tables={wave})", size=f"tables={max(2, count // 12)}")
 
     first, second = run_dag(dag), run_dag(dag)
 
@@ -195,12 +203,12 @@ def test_small_tables_of_several_kinds_are_converted_in_two_waves_and_equal_thei
 def test_a_plan_is_approved_then_synced_cut_over_by_a_person_and_rolled_back(lake, run_dag, spark) -> None:
     original = small_table(lake, "a")
     with answering("Reject") as questions:
-        rejected = run_dag(campaign(lake, "approve=True"))
+        rejected = run_dag(campaign(lake, "approval=Approval()"))
     assert (rejected.state, names(lake)) == ("success", {"a": "planned"})
     assert rejected.states["close_wave"] == rejected.states["plan_wave"] == "skipped"
     assert f"| `{lake.database}.a` |" in questions[0]
     with answering("Approve"):
-        assert run_dag(campaign(lake, "approve=True")).state == "success"
+        assert run_dag(campaign(lake, "approval=Approval()")).state == "success"
     state = table_states(lake)["a"]
     assert state.state == "verified"
     assert [(entry["state"], entry.get("by")) for entry in state.history] == [
@@ -216,10 +224,10 @@ def test_a_plan_is_approved_then_synced_cut_over_by_a_person_and_rolled_back(lak
     assert_same(spark, original, delta_at(spark, lake.location("a")))
 
     with answering("Reject"):
-        assert run_dag(campaign(lake, "approve=True", phase="cut_over")).state == "success"
+        assert run_dag(campaign(lake, "approval=Approval()", phase="cut_over")).state == "success"
     assert names(lake)["a"] == "synced"
     with answering("Approve") as questions:
-        assert run_dag(campaign(lake, "approve=True", phase="cut_over")).state == "success"
+        assert run_dag(campaign(lake, "approval=Approval()", phase="cut_over")).state == "success"
     assert "**Cut over 1 tables**" in questions[0]
     assert names(lake)["a"] == "cut_over"
     assert table_states(lake)["a"].probation_until is not None
@@ -235,7 +243,7 @@ def test_tables_of_a_catalog_of_spark_are_planned_converted_and_synced(lake, run
     lake.put("a/000000_0", {"n": [1]})
     original = lake.hive_table({"n": "bigint"}, name="a")
     source = f"source=CatalogSource('spark_catalog.{lake.database}.*'), "
-    dag = campaign(lake).replace(f"source=GlueSource({lake.database!r}), sizes='list', ", source)
+    dag = campaign(lake, plan="").replace(f"source=GlueSource({lake.database!r}), ", source)
     assert run_dag(dag).state == "success"
     lake.put("a/000001_0", {"n": [2]})
     assert run_dag(campaign(lake, "sync=SyncSettings(quiet_period=None)", phase="sync")).state == "success"
@@ -255,8 +263,8 @@ def test_a_plan_takes_sizes_from_an_inventory_and_tables_by_their_partitions(lak
     sizes = {found["Key"]: found["Size"] for found in lake.s3.list_objects_v2(Bucket=lake.bucket)["Contents"]}
 
     def dag(condition: str) -> str:
-        filtered = campaign(lake, f"partition_filter=lambda values: {condition}")
-        return filtered.replace("sizes='list'", f"sizes=InventorySizes({manifest!r})")
+        filtered = f"partition_filter=lambda values: {condition}"
+        return campaign(lake, plan=f"sizes=InventorySizes({manifest!r}), {filtered}")
 
     assert run_dag(dag("values['dt'] >= '2024'")).state == "success"
     assert names(lake) == {"new": "verified", "old": "excluded", "plain": "excluded"}
@@ -328,31 +336,42 @@ def test_what_does_not_go_together_is_refused_when_the_dag_is_parsed(airflow_hom
     from airflow.sdk import DAG
 
     from airflow_hive_to_delta import (
+        Approval,
         CatalogSource,
+        Closing,
         GlueSource,
         GlueTarget,
         InventorySizes,
+        PlanSettings,
         SyncSettings,
         hive_to_delta_campaign,
     )
 
     source = GlueSource("sales")
-    with pytest.raises(ValueError, match="manifests is empty"):
-        InventorySizes([])
+    filtered = PlanSettings(partition_filter=bool)
+    config: Any
+    given: dict[str, Any]
+    for config, given, message in (
+        (InventorySizes, {"manifests": []}, "manifests is empty"),
+        (Closing, {"tolerance": 1.5}, "tolerance is 1.5"),
+        (PlanSettings, {"sizes": "guess"}, "sizes is 'guess'"),
+        (PlanSettings, {"partition_filter": "dt > 1"}, "partition_filter is 'dt > 1', expected a function"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            config(**given)
     for wrong, message in (
         ({}, "source is None"),
         ({"source": source, "phase": "sync"}, "source or target is given with phase='sync'"),
         ({"target": GlueTarget("x"), "phase": "cut_over"}, "source or target"),
         ({"source": source, "sync": SyncSettings()}, "sync is given"),
         ({"source": source, "verify": "some"}, "verify is 'some'"),
-        ({"source": source, "tolerance": 1.5}, "tolerance is 1.5"),
         ({"source": source, "phase": "copy"}, "phase is 'copy'"),
         ({"source": source, "staging": "gs://bucket/x"}, "expected an address on s3:// or file://"),
         ({"source": source, "name": "a b"}, "name of the campaign is 'a b'"),
-        ({"source": source, "sizes": "guess"}, "sizes is 'guess'"),
-        ({"source": source, "partition_filter": "dt > 1"}, "partition_filter is 'dt > 1', expected a function"),
-        ({"phase": "sync", "partition_filter": bool}, "partition_filter is given with phase='sync'"),
-        ({"source": CatalogSource("a.b.*"), "partition_filter": bool}, "it goes with GlueSource"),
+        ({"phase": "sync", "plan": filtered}, "plan is given with phase='sync'"),
+        ({"source": CatalogSource("a.b.*"), "plan": filtered}, "it goes with GlueSource"),
+        ({"source": source, "approval": True}, "approval is True, expected Approval"),
+        ({"source": source, "units": Approval()}, "units is Approval.*, expected Units"),
     ):
         arguments: dict[str, Any] = {"name": "lake", "staging": "s3://bucket/staging", **wrong}
         with DAG("d", schedule=None), pytest.raises((ValueError, TypeError), match=message):

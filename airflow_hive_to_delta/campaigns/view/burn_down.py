@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
-from airflow_hive_to_delta.campaigns.view.shown_states import done_states
+from airflow_hive_to_delta.campaigns.states import done_states
 from airflow_hive_to_delta.campaigns.view.table_rows import TableRow, epoch
 
 #: Points of the curve at most: a screen shows no more.

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from airflow_hive_to_delta.campaigns.view.shown_states import STATES
+from airflow_hive_to_delta.campaigns.states import STATES
 from airflow_hive_to_delta.campaigns.view.table_rows import TableRow
 from airflow_hive_to_delta.report.formatting import format_bytes, format_count
 from airflow_hive_to_delta.report.pages import Card, Verdict
@@ -22,7 +22,7 @@ class Glance(NamedTuple):
 
 def count_rows(rows: Iterable[TableRow]) -> dict[str, dict[str, int]]:
     """The tables and bytes in every state."""
-    counts = {state: {"tables": 0, "bytes": 0} for state in STATES}
+    counts: dict[str, dict[str, int]] = {state: {"tables": 0, "bytes": 0} for state in STATES}
     for row in rows:
         counts[row.state]["tables"] += 1
         counts[row.state]["bytes"] += row.bytes

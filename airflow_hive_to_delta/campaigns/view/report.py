@@ -6,10 +6,9 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from airflow_hive_to_delta.campaigns.states import TableState
+from airflow_hive_to_delta.campaigns.states import PHASES, STATES, TableState, done_states
 from airflow_hive_to_delta.campaigns.view.burn_down import BurnDown, burn_down
 from airflow_hive_to_delta.campaigns.view.glance import count_rows, format_moment, format_span, glance_at
-from airflow_hive_to_delta.campaigns.view.shown_states import PHASE_LABELS, STATES, done_states
 from airflow_hive_to_delta.campaigns.view.table_rows import build_rows, epoch, summarize_state
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.report.formatting import format_bytes, format_count, truncate_end, truncate_list
@@ -45,13 +44,13 @@ def render_campaign_report(
         heading=summary["campaign"],
         verdicts=[glance.verdict],
         facts={
-            "Phase": PHASE_LABELS[summary["phase"]],
+            "Phase": PHASES[summary["phase"]].label,
             **{name.replace("_", " "): redact_credentials(value) for name, value in facts.items()},
             "Written": format_moment(now.timestamp()),
         },
         live=False,
         cards=glance.cards,
-        shares=make_shares((name, state.label, counts[name]["tables"]) for name, state in STATES.items()),
+        shares=make_shares((name, label, counts[name]["tables"]) for name, label in STATES.items()),
         burn_down=_draw(curve),
         rows=Listing.of([_line(state, limit) for state in sorted(states, key=_order)]),
         waves=[_wave(wave, run) for wave in reversed(summary["waves"][-_SHOWN_WAVES:])],
@@ -70,7 +69,7 @@ def _line(state: TableState, limit: int) -> TableLine:
     notes = [redact_credentials(text) for text in (*proofs, *state.notes)]
     return TableLine(
         tone=state.state,
-        label=STATES[state.state].label,
+        label=STATES[state.state],
         table=state.table,
         numbers={
             "files": NumberCell(f"{state.files:,}") if state.files else None,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
-from airflow_hive_to_delta.campaigns.view.shown_states import STATES
+from airflow_hive_to_delta.campaigns.states import STATES
 from airflow_hive_to_delta.core.redaction import redact_credentials
 
 Document = dict[str, Any]

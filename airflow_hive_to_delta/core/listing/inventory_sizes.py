@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from urllib.parse import unquote_plus
+from urllib.parse import quote_plus, unquote_plus
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 from airflow_hive_to_delta.core.listing.inventory_reports import InventoryManifest, read_objects
 from airflow_hive_to_delta.core.listing.locations import is_data_file
 from airflow_hive_to_delta.core.storage.base import Storage
-from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location
+from airflow_hive_to_delta.core.storage.uri import HIDDEN_PREFIXES, HIDDEN_SUFFIXES, S3_SCHEMES, Location
 
-#: Names that may be those of hidden files, in the encoding of CSV or without one. No other name is.
-_MAYBE_HIDDEN_BEGIN = ("_", ".")
-_MAYBE_HIDDEN_END = ("folder$", "folder%24", "COPYING_")
+#: The ends of hidden names as they are, and in the encoding of CSV. What hidden names begin with is not encoded.
+_HIDDEN_SUFFIXES = sorted({*HIDDEN_SUFFIXES, *map(quote_plus, HIDDEN_SUFFIXES)})
 
 
 class SizeIndex:
@@ -97,8 +96,8 @@ def _by_folder(
     parts = pc.split_pattern(keys, "/", max_splits=1, reverse=True).flatten()
     first = pa.array(range(0, len(parts), 2), pa.int64())
     folders, names = parts.take(first), parts.take(pc.add(first, 1))
-    begins = [pc.starts_with(names, text) for text in _MAYBE_HIDDEN_BEGIN]
-    is_single = reduce(pc.or_, [*begins, *(pc.ends_with(names, text) for text in _MAYBE_HIDDEN_END)])
+    begins = [pc.starts_with(names, text) for text in HIDDEN_PREFIXES]
+    is_single = reduce(pc.or_, [*begins, *(pc.ends_with(names, text) for text in _HIDDEN_SUFFIXES)])
     table = pa.table({"folder": folders, "size": objects["size"]}).filter(pc.invert(is_single))
     added = table.group_by("folder").aggregate([("size", "count"), ("size", "sum")])
     columns = (added[name].to_pylist() for name in ("folder", "size_count", "size_sum"))

@@ -32,6 +32,9 @@ _SAFE = "/!$&'()*+,;=@"
 _USER_INFO = re.compile(r"^(s3[an]?)://[^/@]*:[^@]*@|://[^/@]*:[^/@]*@")
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//([^/]*))?(/.*)?$", re.DOTALL)
 _NOT_NAMES = frozenset({"", ".", ".."})
+#: A name that begins or ends so may be that of a hidden file or folder (rule 40); no other name is.
+HIDDEN_PREFIXES = ("_", ".")
+HIDDEN_SUFFIXES = ("_$folder$", "._COPYING_")
 _DELETION_VECTOR = re.compile(r"deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin")
 _STAGING = re.compile(r"^(_temporary|_delta_log|_spark_metadata|\.hive-staging.*|\.spark-staging.*)$")
 
@@ -330,9 +333,9 @@ def is_staged(file: Location) -> bool:
 
 
 def _is_hidden_name(name: str) -> bool:
-    return (
-        (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith(("_$folder$", "._COPYING_"))
-    )
+    # A folder such as _year=2024 is that of a partition column with such a name.
+    is_partition = name.startswith("_") and "=" in name
+    return (name.startswith(HIDDEN_PREFIXES) and not is_partition) or name.endswith(HIDDEN_SUFFIXES)
 
 
 def _store(scheme: str, authority: str) -> tuple[str, str]:
