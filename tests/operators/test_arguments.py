@@ -108,7 +108,7 @@ def sync_task(sync_options: Any, **arguments: Any) -> SyncTableOperator:
             lambda: sync_task({"overwrite_schema": True, "quiet_period": "{{ ds }}"}),
             "overwrite_schema=True goes with output_mode='complete' only",
         ),
-        (lambda: SyncSettings(quiet_period=cast("Any", "{{ ds }}")), "quiet_period is '{{ ds }}', expected a time"),
+        (
             lambda: SyncSettings(quiet_period=cast("Any", "{{ ds }}")),
             "quiet_period is '{{ ds }}', expected a timedelta",
         ),
