@@ -18,6 +18,7 @@ _LABELS: Mapping[Count, str] = {
 _counts: Counter[Count] = Counter()
 _lock = threading.Lock()
 _watchers: list[Callable[[], None]] = []
+_unfinished: list[tuple[Count, Callable[[], int]]] = []
 
 
 def count_work(what: Count, number: int) -> None:
@@ -32,7 +33,26 @@ def count_work(what: Count, number: int) -> None:
 def read_counts() -> dict[str, int]:
     """The counts so far, without those that are 0."""
     with _lock:
-        return {str(what): number for what, number in _counts.items() if number}
+        counts, unfinished = _counts.copy(), list(_unfinished)
+    for what, read in unfinished:
+        counts[what] += read()
+    return {str(what): number for what, number in counts.items() if number}
+
+
+@contextmanager
+def counting(what: Count, read: Callable[[], int]) -> Iterator[None]:
+    """Add what a function returns to the counts that are read while the block runs.
+
+    For work that others do meanwhile. When it is done, :func:`count_work` counts it for good.
+    """
+    entry = (what, read)
+    with _lock:
+        _unfinished.append(entry)
+    try:
+        yield
+    finally:
+        with _lock:
+            _unfinished.remove(entry)
 
 
 def describe_counts(counts: Mapping[str, Any]) -> str:

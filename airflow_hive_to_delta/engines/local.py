@@ -27,7 +27,8 @@ class LocalSpark(ProcessEngine):
     ``airflow-hive-to-delta fetch-jars`` fills.
 
     :param memory: of the Spark driver, which does all the work.
-    :param cores: how many cores Spark takes; all of them when not given.
+    :param cores: how many cores Spark takes. When not given, all that this process may use: of a container with a CPU
+        limit no more than that, as Java counts them.
     :param conf: more settings of the session, such as ``{"spark.sql.shuffle.partitions": "8"}``. Their values are shown
         neither in a serialized DAG nor in the list of processes; but options of the JVM itself, such as
         ``spark.driver.extraJavaOptions``, are on its command line.

@@ -9,6 +9,8 @@ from typing import Any
 _SECRET = re.compile(
     r"secret|passw|token|credential(?!s?\.provider)|access[._-]?key|private[._-]?key|account\.key", re.IGNORECASE
 )
+#: Settings that name a secret of Kubernetes, or a file, and hold none.
+_NAMES_SECRET = re.compile(r"spark\.kubernetes\.(driver|executor)\.secret(s|KeyRef)\..+|spark\.kubernetes\..+File")
 #: The variables that name regions and endpoints of AWS. No other is passed on: it could be a credential.
 _REGION_AND_ENDPOINTS = re.compile(r"AWS_(DEFAULT_)?REGION|AWS_ENDPOINT_URL(_[A-Z0-9_]+)?")
 
@@ -37,7 +39,7 @@ def refuse_secrets(conf: Mapping[str, str], instead: str) -> None:
 
 def is_secret_name(name: str) -> bool:
     """Whether a setting holds a credential, by its name."""
-    return _SECRET.search(name) is not None
+    return _SECRET.search(name) is not None and not _NAMES_SECRET.fullmatch(name)
 
 
 def job_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -5,24 +5,28 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.properties import property_lines
 from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
+from airflow_hive_to_delta.engines.clusters.kubernetes import KubernetesCluster, check_kubernetes
 from airflow_hive_to_delta.engines.clusters.spark_connection import SparkConnection, read_connection
 from airflow_hive_to_delta.engines.clusters.standalone import StandaloneMaster
+from airflow_hive_to_delta.engines.clusters.submission import (
+    last_lines,
+    run_submission,
+    spark_defaults,
+    start_submission,
+)
 from airflow_hive_to_delta.engines.clusters.yarn import ResourceManager
 from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
-from airflow_hive_to_delta.engines.job_process import JobProcess, describe_end, merge_environment
+from airflow_hive_to_delta.engines.job_process import JobProcess, describe_end
 from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.spark_settings import (
     check_settings,
@@ -31,15 +35,12 @@ from airflow_hive_to_delta.engines.spark_settings import (
     refuse_secrets,
 )
 
+_Manager = StandaloneMaster | ResourceManager | KubernetesCluster
 _DEPLOY_MODES = ("client", "cluster")
 _APPLICATION = re.compile(rb"\bapplication_\d+_\d+\b")
 _MORE_MEMORY = (
     "Give the Airflow worker more memory, let fewer jobs run at a time, or use SparkSubmit(deploy_mode='cluster')"
 )
-#: Of what spark-submit says, how many of the last lines are shown when it fails.
-_LAST_LINES = 20
-#: How long to wait for spark-submit, which uploads what a job needs, to have submitted it.
-_SUBMIT_SECONDS = 600.0
 
 
 @dataclass
@@ -48,16 +49,16 @@ class SparkSubmit(Engine):
 
     Where the driver runs is to be known when a DAG is parsed, so it is said here and not in the connection. In client
     mode it runs on the Airflow worker, and the job ends with the task's process: a later try begins anew. In cluster
-    mode it runs on the cluster, and goes on without the worker; a task can be deferred. Cluster mode works on YARN, and
-    on a standalone cluster of Spark 4 through the REST API of its master.
+    mode it runs on the cluster, and goes on without the worker; a task can be deferred. Cluster mode works on YARN, on
+    Kubernetes, and on a standalone cluster of Spark 4 through the REST API of its master.
 
     Jobs use the identity that the cluster has. That of ``aws_conn_id`` is not sent to it.
 
     :param conn_id: the Spark connection.
     :param deploy_mode: where the driver runs: ``"client"``, on the Airflow worker, or ``"cluster"``.
     :param conf: settings of Spark, such as ``{"spark.executor.memory": "4g"}``. They are passed in a file that only its
-        owner can read. A standalone cluster shows those of a driver in cluster mode to whoever sees its processes:
-        there, settings that hold a credential are refused.
+        owner can read. In cluster mode a standalone cluster shows those of a driver to whoever sees its processes, and
+        Kubernetes to whoever reads its ConfigMap: there, settings that hold a credential are refused.
     :param shared_disk: whether ``file://`` addresses are on a disk that the Airflow workers and all machines of the
         cluster have mounted at the same path. Without it, they are refused.
     """
@@ -71,7 +72,7 @@ class SparkSubmit(Engine):
     shared_disk: bool = False
     poll_seconds: float = 5.0
     _jobs: dict[str, JobProcess] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _manager: StandaloneMaster | ResourceManager | None = field(default=None, init=False, repr=False, compare=False)
+    _manager: _Manager | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.conn_id, str) or not self.conn_id:
@@ -85,6 +86,7 @@ class SparkSubmit(Engine):
         on_cluster = self.deploy_mode == "cluster"
         self.survives_worker = on_cluster
         self.ships_package = on_cluster
+        self.main_script = "run_job_of_zip.py"
         # In client mode nothing lies between this process and the driver.
         self.poll_errors = 5 if on_cluster else 0
         self.schemes = KNOWN_SCHEMES if self.shared_disk else KNOWN_SCHEMES - {"file"}
@@ -109,22 +111,25 @@ class SparkSubmit(Engine):
         if isinstance(manager, ResourceManager):
             application = self._submit_to_yarn(spec, connection, shared)
             return JobRef(application, spec.results_uri, manager.page(application))
+        if isinstance(manager, KubernetesCluster):
+            return JobRef(self._submit_to_kubernetes(spec, connection, manager, shared), spec.results_uri)
         return JobRef(self._submit_to_standalone(spec, manager, shared), spec.results_uri, manager.page)
 
     def find(self, token: str) -> JobRef | None:
-        """Find an application on YARN by its tag.
+        """Find an application on YARN by its tag, and a driver on Kubernetes by its name.
 
         A standalone master keeps no token, so None is returned there: a driver whose submission got no answer goes on
         beside the next one, and writes only its own results.
         """
-        manager = self._cluster_manager()
-        if not isinstance(manager, ResourceManager):
-            return None
-        application = manager.find(token.lower())
-        if application is None:
-            return None
-        # YARN does not keep the address of the results; the caller has it.
-        return JobRef(application, "", manager.page(application))
+        # Neither keeps the address of the results; the caller has it.
+        match self._cluster_manager():
+            case ResourceManager() as manager:
+                application = manager.find(token.lower())
+                return None if application is None else JobRef(application, "", manager.page(application))
+            case KubernetesCluster() as cluster:
+                driver = cluster.find(token)
+                return None if driver is None else JobRef(driver, "")
+        return None
 
     def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
         if self.deploy_mode == "client":
@@ -146,12 +151,12 @@ class SparkSubmit(Engine):
         elif (manager := self._cluster_manager()) is not None:
             manager.kill(ref.id, within)
 
-    def _cluster_manager(self) -> StandaloneMaster | ResourceManager | None:
+    def _cluster_manager(self) -> _Manager | None:
         if self.deploy_mode == "client":
             return None
         return self._manager or self._manager_of(read_connection(self.conn_id, self.deploy_mode))
 
-    def _manager_of(self, connection: SparkConnection) -> StandaloneMaster | ResourceManager:
+    def _manager_of(self, connection: SparkConnection) -> _Manager:
         """The cluster manager that a connection names, for cluster mode.
 
         :raises JobError: there is no cluster mode for this connection.
@@ -161,11 +166,13 @@ class SparkSubmit(Engine):
                 self._manager = StandaloneMaster.of(connection)
             case "yarn":
                 self._manager = ResourceManager.of(connection)
+            case "kubernetes":
+                self._manager = KubernetesCluster.of(connection, self.conf)
             case other:
                 raise JobError(
                     f"The master of the Spark connection {connection.conn_id!r} is {connection.master!r}: "
-                    f"SparkSubmit(deploy_mode='cluster') works on YARN and on a standalone cluster, and not with "
-                    f"{other}. Use deploy_mode='client': the driver then runs on the Airflow worker",
+                    f"SparkSubmit(deploy_mode='cluster') works on YARN, Kubernetes and a standalone cluster, and not "
+                    f"with {other}. Use deploy_mode='client': the driver then runs on the Airflow worker",
                     retryable=False,
                 )
         return self._manager
@@ -182,7 +189,7 @@ class SparkSubmit(Engine):
             command = self._command(spec, connection, folder, defaults, conf)
             # Spark's scratch goes with the folder, even when Spark was killed and could not remove it.
             scratch = {} if os.environ.get("SPARK_LOCAL_DIRS") else {"SPARK_LOCAL_DIRS": str(folder)}
-            driver = _start(command, folder, {**scratch, **environment})
+            driver = start_submission(command, folder, {**scratch, **environment})
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -203,43 +210,57 @@ class SparkSubmit(Engine):
             "spark.yarn.tags": ",".join([*tags, spec.token.lower()]),
             "spark.yarn.submit.waitAppCompletion": "false",
         }
-        folder = Path(tempfile.mkdtemp(prefix="hive-to-delta-"))
-        try:
-            command = self._command(spec, connection, folder, {}, conf)
-            submitting = _start(command, folder, {})
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        try:
-            try:
-                code = submitting.process.wait(_SUBMIT_SECONDS)
-            except subprocess.TimeoutExpired as error:
-                raise RuntimeError(f"spark-submit has not submitted the job in {_SUBMIT_SECONDS:.0f} s") from error
-            submitting.wait_for_output()
-            said = submitting.log.read_bytes()
-        finally:
-            submitting.cancel(1.0)
+        code, said = self._submit(spec, connection, lambda _: conf)
         if found := _APPLICATION.search(said):
             return found[0].decode()
-        last = "\n".join(said.decode(errors="replace").splitlines()[-_LAST_LINES:])
-        raise RuntimeError(f"spark-submit exited with {code}, and named no application. Its last lines:\n{last}")
+        raise RuntimeError(f"spark-submit exited with {code}, and named no application. {last_lines(said)}")
+
+    def _submit_to_kubernetes(
+        self, spec: JobSpec, connection: SparkConnection, cluster: KubernetesCluster, variables: Mapping[str, str]
+    ) -> str:
+        """Run ``spark-submit`` until Kubernetes has the pod of the driver: the namespace and the name of the pod.
+
+        :raises Exception: it failed. The pod may have been created nevertheless: it is known by its name.
+        """
+        self._refuse_secrets(
+            "Kubernetes has the settings of a driver in a ConfigMap. Use the identity of a service account, or "
+            "spark.kubernetes.driver.secretKeyRef, or deploy_mode='client'"
+        )
+        given = _executor_variables(variables) | self.conf
+        code, said = self._submit(
+            spec, connection, lambda folder: cluster.settings(spec.token, spec.timeout, variables, given, folder)
+        )
+        if code != 0:
+            raise RuntimeError(f"spark-submit exited with {code}. {last_lines(said)}")
+        return cluster.job_id(spec.token)
 
     def _submit_to_standalone(self, spec: JobSpec, master: StandaloneMaster, variables: Mapping[str, str]) -> str:
-        if spec.package_uri is None or spec.main_uri is None:
-            raise JobError(
-                "A job in cluster mode on a standalone cluster needs the package under the staging root",
-                retryable=False,
-            )
+        self._refuse_secrets(
+            "A standalone cluster has the settings of a driver on its command line. Put it into the "
+            "spark-defaults.conf of the cluster's workers, or use deploy_mode='client'"
+        )
+        conf = {**_executor_variables(variables), **self.conf}
+        return master.submit(spec.name, _staged_program(spec), conf, variables)
+
+    def _refuse_secrets(self, instead: str) -> None:
         try:
-            refuse_secrets(
-                self.conf,
-                "A standalone cluster has the settings of a driver on its command line. Put it into the "
-                "spark-defaults.conf of the cluster's workers, or use deploy_mode='client'",
-            )
+            refuse_secrets(self.conf, instead)
         except ValueError as error:
             raise JobError(str(error), retryable=False) from error
-        arguments = ["--py-files", _hadoop_uri(spec.package_uri), _hadoop_uri(spec.main_uri), *spec.arguments]
-        return master.submit(spec.name, arguments, {**_executor_variables(variables), **self.conf}, variables)
+
+    def _submit(
+        self, spec: JobSpec, connection: SparkConnection, settings: Callable[[Path], Mapping[str, str]]
+    ) -> tuple[int, bytes]:
+        """Run ``spark-submit`` in cluster mode, which ends when the job is submitted: its exit code, and what it said.
+
+        :param settings: makes the settings of the job. It may write files that they name into the folder.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="hive-to-delta-"))
+        try:
+            command = self._command(spec, connection, folder, {}, settings(folder))
+            return run_submission(command, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _command(
         self,
@@ -255,20 +276,27 @@ class SparkSubmit(Engine):
         """
         with needs_extra("spark", "SparkSubmit"):
             from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-        package, script = package_zip(), main_script()
-        for file in (package, script):
-            (folder / file.name).write_bytes(file.content)
+        on_kubernetes = connection.cluster_manager == "kubernetes"
+        if on_kubernetes:
+            check_kubernetes()
+        if on_kubernetes and self.deploy_mode == "cluster":
+            py_files, (main, *arguments) = None, _staged_program(spec)
+        else:
+            package, script = package_zip(), main_script()
+            for file in (package, script):
+                (folder / file.name).write_bytes(file.content)
+            py_files, main, arguments = str(folder / package.name), str(folder / script.name), spec.arguments
         try:
             hook = SparkSubmitHook(
                 conn_id=self.conn_id,
                 deploy_mode=self.deploy_mode,
                 name=spec.name,
-                py_files=str(folder / package.name),
-                application_args=spec.arguments,
+                py_files=py_files,
+                application_args=arguments,
                 properties_file=str(folder / "spark.properties"),
             )
             # Its submit() blocks until the end of the job, and the id of an application on YARN is its own.
-            command: list[str] = hook._build_spark_submit_command(str(folder / script.name))
+            command: list[str] = hook._build_spark_submit_command(main)
         except (ValueError, RuntimeError, NameError) as error:
             raise JobError(
                 f"The Spark connection {connection.conn_id!r} cannot be used: {error}", retryable=False
@@ -280,50 +308,25 @@ class SparkSubmit(Engine):
                 retryable=False,
             )
         # spark-submit reads no other file beside the one that it is given.
-        texts = [property_lines(defaults), _spark_defaults(command[0]), property_lines(conf)]
+        texts = [property_lines(defaults), spark_defaults(command[0]), property_lines(conf)]
         (folder / "spark.properties").write_text("\n".join(texts), encoding="utf-8")
         return command
-
-
-def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> JobProcess:
-    """Start ``spark-submit`` in a process session of its own, which ends with this process."""
-    process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", "airflow_hive_to_delta.engines.clusters.ends_with_input", *command],
-        # Kept open and never written to: it closes when this process ends, and the command ends then.
-        stdin=subprocess.PIPE,
-        # What the Python program writes, on either stream.
-        stdout=subprocess.PIPE,
-        # What the JVM writes.
-        stderr=subprocess.PIPE,
-        env=merge_environment(environment),
-        start_new_session=True,
-        cwd=folder,
-    )
-    assert process.stderr is not None, "asked for"
-    return JobProcess(process, folder, process.stderr)
 
 
 def _executor_variables(variables: Mapping[str, str]) -> dict[str, str]:
     return {f"spark.executorEnv.{name}": value for name, value in variables.items()}
 
 
+def _staged_program(spec: JobSpec) -> list[str]:
+    """The script that lies under the staging root, and its arguments: the zip that lies beside it, and the job's."""
+    if spec.package_uri is None or spec.main_uri is None:
+        raise JobError(
+            "A job in cluster mode on a standalone cluster or on Kubernetes needs the package under the staging root",
+            retryable=False,
+        )
+    return [_hadoop_uri(spec.main_uri), _hadoop_uri(spec.package_uri), *spec.arguments]
+
+
 def _hadoop_uri(uri: str) -> str:
     """An address with ``s3a://`` for ``s3://``, which Hadoop knows on every cluster with S3."""
     return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
-
-
-def _spark_defaults(binary: str) -> str:
-    """The text of the ``spark-defaults.conf`` that this ``spark-submit`` would read; empty if there is none."""
-    folders = []
-    if named := os.environ.get("SPARK_CONF_DIR"):
-        folders = [Path(named)]
-    elif home := os.environ.get("SPARK_HOME"):
-        folders = [Path(home, "conf")]
-    elif found := shutil.which(binary):
-        folders = [Path(found).resolve().parent.parent / "conf"]
-        with suppress(ImportError, AttributeError, TypeError):
-            folders.append(Path(find_spec("pyspark").origin).parent / "conf")  # type: ignore[union-attr,arg-type]
-    for folder in folders:
-        if (file := folder / "spark-defaults.conf").is_file():
-            return file.read_text(encoding="utf-8")
-    return ""

@@ -19,6 +19,7 @@ PAGES = PROJECT / "docs" / "engines"
 #: By page, the stand-in.
 PLATFORMS = {
     "emr-serverless.md": "tests.support.platform_emr.EmrServerlessPlatform",
+    "kubernetes.md": "tests.support.platform_kubernetes.KubernetesPlatform",
     "glue.md": "tests.support.platform_glue.GluePlatform",
 }
 #: Pages whose DAGs other modules run, with what only that platform has.

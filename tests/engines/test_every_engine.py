@@ -26,6 +26,7 @@ from tests.support.platforms import Platform
 REMOTE: dict[str, str] = {
     "spark_submit_standalone": "tests.support.spark_platforms.StandalonePlatform",
     "spark_submit_yarn": "tests.support.spark_platforms.YarnPlatform",
+    "spark_submit_kubernetes": "tests.support.platform_kubernetes.KubernetesPlatform",
     "glue": "tests.support.platform_glue.GluePlatform",
     "emr-serverless": "tests.support.platform_emr.EmrServerlessPlatform",
     "databricks": "tests.support.platform_databricks.DatabricksPlatform",

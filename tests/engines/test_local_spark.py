@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -21,7 +22,7 @@ from py4j.protocol import Py4JError
 from airflow_hive_to_delta import LocalSpark
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.parquet.describe import FEW_FILES
-from airflow_hive_to_delta.engines import Engine, JobRequest
+from airflow_hive_to_delta.engines import Engine, JobRequest, local
 from airflow_hive_to_delta.job.run import main, run
 from airflow_hive_to_delta.job.table_results import EarlierTries, earlier_tries
 from tests.support.airflow_runs import dag_source, load_dag
@@ -138,6 +139,24 @@ def test_a_job_that_lists_blames_a_jvm_that_is_gone(monkeypatch) -> None:
         result = run(JobRequest("list", {**arguments, "options": {}}), session)
     assert result["retryable"]
     assert re.match(r"Spark's JVM was killed .* \(The error was: .*Connection refused\)", result["error"])
+
+
+def test_without_cores_spark_takes_those_that_its_process_may_use(tmp_path, monkeypatch) -> None:
+    """Spark asks the JVM how many there are for ``local[*]``, and the JVM does not count those of the machine."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nwhile [ $1 != --session ]; do shift; done\ncp $2 {tmp_path}/session.json\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(local, "sys", SimpleNamespace(executable=str(program)))
+    for engine, master in ((LocalSpark(), "local[*]"), (LocalSpark(cores=3), "local[3]")):
+        job = submit(engine, JobRequest("discover", {}), tmp_path / "job")
+        assert wait(engine, job)[0].state == "succeeded"
+        engine.cancel(job)
+        assert json.loads((tmp_path / "session.json").read_text())["master"] == master
+    java = [Path(os.environ["JAVA_HOME"], "bin", "java"), "-Xlog:gc+init", "-version"]
+    one = min(os.sched_getaffinity(0))
+    said = subprocess.run(["taskset", "-c", str(one), *java], capture_output=True, text=True, check=True)
+    assert "CPUs: " in said.stdout
+    assert " 1 available" in said.stdout
 
 
 @pytest.mark.slow

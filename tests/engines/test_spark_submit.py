@@ -116,7 +116,7 @@ def standalone(tmp_path: Path) -> Iterator[StandalonePlatform]:
 
 
 def spec(folder: Path) -> JobSpec:
-    package, script = "s3://b/staging/packages/p.zip", "s3://b/staging/packages/run_job-1.py"
+    package, script = "s3://b/staging/packages/p.zip", "s3://b/staging/packages/run_job_of_zip-1.py"
     return JobSpec("Convert t", "s3://b/job/_request.json", f"file://{folder}", "token-1", package, script)
 
 
@@ -252,12 +252,8 @@ def test_a_job_goes_on_when_a_worker_of_the_cluster_is_killed(run_dag, on_cluste
     [
         (("spark://h", 7077, {"deploy-mode": "cluster"}), "client", "has the deploy mode 'cluster', but the engine is"),
         (("mesos://h", 5050, {}), "client", "The master .* is 'mesos://h:5050', expected spark://HOST:PORT, yarn or"),
-        (
-            ("k8s://https://h", 6443, {}),
-            "cluster",
-            "on YARN and on a standalone cluster, and not with kubernetes",
-        ),
-        (("local[*]", None, {}), "cluster", "and not with local"),
+        (("k8s://https://h", 6443, {}), "cluster", "set namespace in the extra of the Spark connection"),
+        (("local[*]", None, {}), "cluster", "on YARN, Kubernetes and a standalone cluster, and not with local"),
         (("spark://h,i", 7077, {}), "cluster", "one standalone master, and not with several"),
         (("yarn", None, {}), "cluster", "set yarn_resourcemanager_webapp_address in the extra of the connection"),
         (("yarn", None, {"spark-binary": "rm"}), "client", "cannot be used: The spark-binary extra can be one of"),

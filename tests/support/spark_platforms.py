@@ -49,12 +49,13 @@ class HttpPlatform(Platform):
             def do_GET(self) -> None:
                 self.answer()
 
-            do_POST = do_PUT = do_GET
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
             def answer(self) -> None:
                 document = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "null")
                 parts = urlsplit(self.path)
                 with platform.lock:
+                    platform.authorization = self.headers.get("Authorization")
                     code, body = platform.respond(self.command, parts.path, parse_qs(parts.query), document)
                 if code is None:  # the answer is lost
                     self.close_connection = True
@@ -69,6 +70,8 @@ class HttpPlatform(Platform):
                 pass
 
         self.lock = threading.RLock()
+        #: The header of the request that is being answered.
+        self.authorization: str | None = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -204,8 +207,8 @@ class StandalonePlatform(HttpPlatform):
             return failure, {"action": "ErrorResponse", "message": "not started"}
         self.submissions.append(document)
         arguments = document["appArgs"]
-        (script,) = [number for number, each in enumerate(arguments) if "/run_job-" in each]
-        job_arguments = arguments[script + 1 :]
+        (script,) = [number for number, each in enumerate(arguments) if "/run_job_of_zip-" in each]
+        job_arguments = arguments[script + 2 :]  # after the zip
         # A driver has no token: the folder of its results is named by it.
         job = self.start(job_arguments[-1].rpartition("/")[2], job_arguments)
         answer = {"action": "CreateSubmissionResponse", "submissionId": job.id, "success": True}

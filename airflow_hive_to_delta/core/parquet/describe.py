@@ -23,6 +23,7 @@ from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.parquet import scan
 from airflow_hive_to_delta.core.parquet.access import FileAccess, choose_access, read_by_spark
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, AddWriter, check_folder_keys
+from airflow_hive_to_delta.core.parquet.footer_count import counting_footers
 from airflow_hive_to_delta.core.parquet.footers import FooterReader
 from airflow_hive_to_delta.core.parquet.one_pass import ONE_PASS_SCHEMA, OnePassWriter, WrittenAdds, split_sample
 from airflow_hive_to_delta.core.parquet.statistics import TableLeaf
@@ -172,27 +173,26 @@ def describe_files(
         tasks = max(-(-file_count // batch_size), 1)
         if files.table is None:
             count_work("files_listed", file_count)
-        try:
-            if few is not None:
-                described = _describe_few(spark, few, root, partition_types, options)
-            else:
-                access = choose_access(spark, listed, folders, options)
-                in_one_pass = None
-                by_driver = listed.table is not None and has_driver(spark) and not access.by_spark
-                if resolve_leaves is not None and by_driver:
-                    in_one_pass = kept.enter_context(
-                        _describe_in_one_pass(
-                            spark, listed, tasks, root, partition_types, access, options, resolve_leaves
+        with counting_footers(spark, file_count) as counter:
+            try:
+                if few is not None:
+                    described = _describe_few(spark, few, root, partition_types, options)
+                else:
+                    access = choose_access(spark, listed, folders, options)
+                    reader = FooterReader(str(root), partition_types, options, access.web_hdfs, counter)
+                    in_one_pass = None
+                    by_driver = listed.table is not None and has_driver(spark) and not access.by_spark
+                    if resolve_leaves is not None and by_driver:
+                        in_one_pass = kept.enter_context(
+                            _describe_in_one_pass(spark, listed, tasks, root, access, reader, resolve_leaves)
                         )
+                    described = in_one_pass or kept.enter_context(
+                        _describe_many(spark, listed.frame, tasks, root, access, reader)
                     )
-                described = in_one_pass or kept.enter_context(
-                    _describe_many(spark, listed.frame, tasks, root, partition_types, access, options)
-                )
-        except UnreachableStorageError as error:
-            access = read_by_spark(f"{root.scheme}://{root.authority}", str(error).partition("\n")[0], options)
-            described = kept.enter_context(
-                _describe_many(spark, listed.frame, tasks, root, partition_types, access, options)
-            )
+            except UnreachableStorageError as error:
+                access = read_by_spark(f"{root.scheme}://{root.authority}", str(error).partition("\n")[0], options)
+                reader = FooterReader(str(root), partition_types, options, access.web_hdfs)
+                described = kept.enter_context(_describe_many(spark, listed.frame, tasks, root, access, reader))
         if not described.scanned:
             count_work("footers_read", described.file_count)
         yield described
@@ -204,18 +204,17 @@ def _describe_many(
     listed: DataFrame,
     tasks: int,
     root: Location,
-    partition_types: dict[str, str],
     access: FileAccess,
-    options: ConversionOptions,
+    reader: FooterReader,
 ) -> Iterator[DescribedFiles]:
     """Describe files on the executors, in the way that was chosen.
 
     :param tasks: how many read them.
+    :param reader: of their footers, where those are read.
     """
+    options = reader.options
     describe: scan.PathReader | FooterReader = (
-        scan.PathReader(str(root), partition_types, options)
-        if access.by_spark
-        else FooterReader(str(root), partition_types, options, access.web_hdfs)
+        scan.PathReader(reader.root, reader.partition_types, options) if access.by_spark else reader
     )
     rows = listed.repartition(tasks).mapInArrow(describe, DESCRIBED_SCHEMA)
     with persisted(rows) as frame:
@@ -238,9 +237,8 @@ def _describe_in_one_pass(
     listed: ListedFiles,
     tasks: int,
     root: Location,
-    partition_types: dict[str, str],
     access: FileAccess,
-    options: ConversionOptions,
+    reader: FooterReader,
     resolve_leaves: ResolveLeaves,
 ) -> Iterator[DescribedFiles | None]:
     """Describe files on the executors, and write their add actions in the same pass.
@@ -251,14 +249,14 @@ def _describe_in_one_pass(
     sample, others = split_sample(listed.table)
     leaves = None
     try:
-        first = _describe_few(spark, sample.to_pylist(maps_as_pydicts="strict"), root, partition_types, options)
+        rows_of_sample = sample.to_pylist(maps_as_pydicts="strict")
+        first = _describe_few(spark, rows_of_sample, root, reader.partition_types, reader.options)
         leaves = resolve_leaves(first)
     except HiveToDeltaError as error:
         logger.debug("The files of %s are not described in one pass: %s", root, error)
     if leaves is None:
         yield None
         return
-    reader = FooterReader(str(root), partition_types, options, access.web_hdfs)
     at_once = listed.table.num_rows <= FILES_AT_ONCE
     packed = packed_df(spark, others, min(-(-listed.table.num_rows // tasks), _FILES_PER_BLOCK))
     if not at_once:  # a few are spread over the executors as they are

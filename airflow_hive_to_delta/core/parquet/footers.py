@@ -45,6 +45,8 @@ from airflow_hive_to_delta.core.storage.file_tails import read_tail
 from airflow_hive_to_delta.core.storage.uri import parse_location
 
 if TYPE_CHECKING:
+    from pyspark import Accumulator
+
     from airflow_hive_to_delta.core.options import ConversionOptions
     from airflow_hive_to_delta.core.storage.web_hdfs import WebHdfs
 
@@ -70,6 +72,8 @@ class FooterReader:
     options: ConversionOptions
     #: By the authority of an HDFS: the service over which its files are read.
     web_hdfs: Mapping[str, WebHdfs] = field(default_factory=dict)
+    #: Counts the files that tasks of Spark have read, for those who wait; None: they are counted in the end.
+    counter: Accumulator[int] | None = None
     #: The layouts that were found last, the latest first. It is replaced and never changed, as threads share it.
     _layouts: tuple[tuple[SchemaPart, Layout], ...] = ()
 
@@ -90,6 +94,8 @@ class FooterReader:
                 for start in range(0, batch.num_rows, _OUTPUT_ROWS):
                     files = batch.slice(start, _OUTPUT_ROWS).to_pylist(maps_as_pydicts="strict")
                     yield [row for row in run(lambda file: self._read(file, locator), files) if row is not None]
+                    if self.counter is not None:
+                        self.counter.add(len(files))
 
     def _read(self, file: dict[str, Any], locator: FileLocator) -> dict[str, Any] | None:
         path = file["path"]

@@ -20,6 +20,7 @@ from airflow_hive_to_delta.core.spark.properties import DELTA_SETTINGS, property
 from airflow_hive_to_delta.core.spark.versions import local_jars
 
 if TYPE_CHECKING:
+    from pyspark import Accumulator
     from pyspark.sql import SparkSession
 
 
@@ -124,6 +125,11 @@ def _spark_defaults() -> str:
 def has_driver(spark: SparkSession) -> bool:
     """Whether this process is the driver of the session. A client of Spark Connect is not, and may reach no storage."""
     return hasattr(spark, "_jsparkSession")
+
+
+def task_counter(spark: SparkSession) -> Accumulator[int] | None:
+    """A number to which tasks of Spark add, and which this process reads. None over Spark Connect, which has none."""
+    return spark.sparkContext.accumulator(0) if has_driver(spark) else None
 
 
 def streaming_query_id(spark: SparkSession) -> str | None:

@@ -18,6 +18,8 @@ from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA
 from airflow_hive_to_delta.core.lifecycle.convert import TableConverter
 from airflow_hive_to_delta.core.parquet import describe
 from airflow_hive_to_delta.core.parquet.one_pass import split_sample
+from airflow_hive_to_delta.core.parquet.totals import add_up_totals
+from airflow_hive_to_delta.core.progress import read_counts
 from tests.support.discoveries import KnownTables
 from tests.support.oracle import assert_same, delta_at
 from tests.support.small_tables import count_jobs, described_on_executors
@@ -99,6 +101,25 @@ def read_once(monkeypatch) -> list[str]:
 
     monkeypatch.setattr(describe, "_describe_in_one_pass", noting)
     return ends
+
+
+def test_footers_are_counted_while_executors_read_them(spark, root, monkeypatch) -> None:
+    """Seen when the first tasks have ended and the table is not yet described."""
+    seen: list[int] = []
+
+    def footers_read() -> int:
+        return read_counts().get("footers_read", 0)
+
+    def noting(*arguments: Any) -> Any:
+        seen.append(footers_read())
+        return add_up_totals(*arguments)
+
+    before = footers_read()
+    monkeypatch.setattr(describe, "add_up_totals", noting)
+    assert convert_folder(spark, root).status == "converted"
+    _, by_executors = seen  # of the sample, before Spark has begun, and of all files
+    assert by_executors == before + FILES - 3, "those that the driver has not read"
+    assert footers_read() == before + FILES, "and in the end each file once"
 
 
 @pytest.mark.parametrize("stats", ["footer", "none"])
