@@ -12,7 +12,7 @@ from airflow_hive_to_delta.campaigns.leases import release_run
 from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState, final_states
 from airflow_hive_to_delta.campaigns.store import CampaignStore, StatesByTable
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
-from airflow_hive_to_delta.campaigns.units import Unit, units_folder, wave_path
+from airflow_hive_to_delta.campaigns.units import Unit, entries_of_wave, units_folder, wave_path
 from airflow_hive_to_delta.campaigns.view.state_index import write_index
 from airflow_hive_to_delta.core.errors import MissingError
 
@@ -68,14 +68,16 @@ def close_wave(store: CampaignStore, run: str, *, verify: bool = True, now: dt.d
     names = _tables_of(store, run, wave["units"])
     closed = ClosedWave(run, wave["phase"], len(names), wave["units"], states=states)
     ended = {name.removesuffix(".json") for name in store.names(f"{units_folder(run)}/ended")}
-    closed.lost_units = [unit for number in range(wave["units"]) if (unit := f"{number:04d}") not in ended]
+    numbers = [f"{number:04d}" for number in range(wave["units"])]
+    closed.lost_units = [unit for unit in numbers if unit not in ended]
     needs_person: dict[str, list[str]] = defaultdict(list)
     for name in names:
         state = states.get(name)
-        entry = None if state is None else next((e for e in reversed(state.history) if e["run"] == run), None)
-        if state is None or entry is None:
+        # What the plan, an approval or a decision has written in this run is no work on the table.
+        entries = [] if state is None else entries_of_wave(state, run, frozenset(numbers), wave.get("cleared_after"))
+        if state is None or not entries:
             closed.left.append(name)
-        elif "error" in entry and state.state != "refused":
+        elif "error" in entries[-1] and state.state != "refused":
             closed.failed.append(name)
             if state.state == "needs_person":
                 needs_person[state.owner].append(name)

@@ -80,6 +80,11 @@ def renew_leases(
     return {lease.table: lease for lease in kept}
 
 
+def is_held(store: CampaignStore, lease: Lease) -> bool:
+    """Whether nobody has taken a lease over, which may happen while it seems to last: clocks differ."""
+    return _highest_numbers(store, [lease.table])[lease.table] == lease.number
+
+
 def release_leases(store: CampaignStore, leases: Iterable[Lease]) -> None:
     """Release leases, so that others need not wait until they expire. It can be called again."""
     store.map(lambda lease: store.put(_released_path(lease.table, lease.number), {}), leases)

@@ -68,18 +68,18 @@ PHASES: dict[Phase, PhaseInfo] = {
     "roll_back": PhaseInfo("Roll back", "Roll back", "rolled_back"),
 }
 
-_WORKED_ON: tuple[StateName, ...] = ("converted", "verified", "refused", "failed", "needs_person", "excluded")
+_AFTER_WORK: tuple[StateName, ...] = ("converted", "verified", "refused", "failed", "needs_person", "excluded")
 #: The states that a table can come to from each state. Work that is repeated leaves it where it is.
 TRANSITIONS: dict[StateName, frozenset[StateName]] = {
-    "planned": frozenset({"approved", *_WORKED_ON}),
-    "approved": frozenset({"planned", *_WORKED_ON}),
+    "planned": frozenset({"approved", *_AFTER_WORK}),
+    "approved": frozenset({"planned", *_AFTER_WORK}),
     "converted": frozenset({"verified", "synced", "cut_over", "rolled_back", "needs_person", "excluded"}),
     "verified": frozenset({"synced", "cut_over", "rolled_back", "needs_person", "excluded"}),
     "synced": frozenset({"verified", "cut_over", "rolled_back", "needs_person", "excluded"}),
     "cut_over": frozenset({"rolled_back", "needs_person"}),
     "rolled_back": frozenset({"planned", "approved", "excluded"}),
     "refused": frozenset({"planned", "approved", "excluded"}),
-    "failed": frozenset({"planned", "approved", *_WORKED_ON}),
+    "failed": frozenset({"planned", "approved", *_AFTER_WORK}),
     "needs_person": frozenset({"planned", "approved", "converted", "verified", "synced", "cut_over", "excluded"}),
     "excluded": frozenset({"planned", "approved", "converted", "verified", "synced", "refused"}),
 }
@@ -91,6 +91,13 @@ FINAL: dict[Phase, frozenset[StateName]] = {
     "sync": frozenset({"cut_over", "rolled_back", "refused", "needs_person", "excluded"}),
     "cut_over": frozenset({"cut_over", "rolled_back", "refused", "needs_person", "excluded"}),
     "roll_back": frozenset({"rolled_back", "refused", "needs_person", "excluded"}),
+}
+#: The states of tables that each phase works on.
+WORKED_ON: dict[Phase, frozenset[StateName]] = {
+    "convert": frozenset({"planned", "approved", "failed", "converted"}),
+    "sync": frozenset({"converted", "verified", "synced"}),
+    "cut_over": frozenset({"converted", "verified", "synced"}),
+    "roll_back": frozenset({"cut_over"}),
 }
 #: Tables that have not become Delta tables. One that fails has *failed*; any other stays what it is, with the error.
 _NOT_CONVERTED = ("planned", "approved", "failed")

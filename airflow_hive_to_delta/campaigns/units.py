@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_hive_to_delta.campaigns.leases import Lease, release_leases, renew_leases, take_leases
+from airflow_hive_to_delta.campaigns.leases import Lease, is_held, release_leases, renew_leases, take_leases
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome, apply_outcome
-from airflow_hive_to_delta.campaigns.states import CampaignDocument, Phase, Retries, TableState
+from airflow_hive_to_delta.campaigns.states import WORKED_ON, CampaignDocument, Phase, Retries, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.campaigns.times import now as current_time
@@ -34,6 +34,8 @@ class Unit(CampaignDocument):
     files: int
     bytes: int
     lane: str = "packed"
+    #: When an earlier wave of the same run ended, which a person has cleared since; None: there was none.
+    cleared_after: str | None = None
 
     @property
     def path(self) -> str:
@@ -53,6 +55,22 @@ def units_folder(run: str) -> str:
 def end_path(run: str, unit: str) -> str:
     """The path of the document that says that the task of a unit has ended well, from the folder of the campaign."""
     return f"{units_folder(run)}/ended/{unit}.json"
+
+
+def entries_of_wave(
+    state: TableState, run: str, units: Collection[str], cleared_after: str | None
+) -> list[dict[str, Any]]:
+    """The entries in the history of a table that units of a wave have written.
+
+    :param cleared_after: entries up to this time are of an earlier wave of the same run.
+    """
+    return [
+        entry
+        for entry in state.history
+        if entry["run"] == run
+        and entry["unit"] in units
+        and (cleared_after is None or parse_time(entry["at"]) > parse_time(cleared_after))
+    ]
 
 
 def wave_path(run: str) -> str:
@@ -94,7 +112,9 @@ class UnitWork:
     def begin(self) -> list[TableInfo]:
         """Take the leases, and return the tables that are to be worked on.
 
-        Those that somebody else works on are left out, and those that an earlier try of this unit is done with.
+        Those that somebody else works on are left out, those that an earlier try of this unit is done with, and those
+        that have come to a state since the wave was planned in which the phase has nothing to do with them: another run
+        was faster, or a person has excluded them.
         """
         tables = {table.qualified_name: table for table in map(TableInfo.from_dict, self.unit.tables)}
         self._leases = take_leases(
@@ -103,8 +123,7 @@ class UnitWork:
         self._states = self.store.states_of(self._leases)
         for name in self._leases:
             self._states.setdefault(name, TableState(name))
-        done = [name for name in self._leases if self._is_done(self._states[name])]
-        self._release(done)
+        self._release([name for name in self._leases if not self._is_wanted(self._states[name])])
         return [table for name, table in tables.items() if name in self._leases]
 
     def holds(self, table: str) -> bool:
@@ -121,7 +140,7 @@ class UnitWork:
         lease = self._leases.get(table)
         if lease is None:
             return None
-        if not lease.is_live(self.clock()):
+        if not lease.is_live(self.clock()) or not is_held(self.store, lease):
             del self._leases[table]
             return None
         before = self._states[table]
@@ -184,11 +203,11 @@ class UnitWork:
     def _release(self, tables: list[str]) -> None:
         release_leases(self.store, [self._leases.pop(table) for table in tables])
 
-    def _is_done(self, state: TableState) -> bool:
-        """Whether an earlier try of this unit has done its work, or has found that it cannot be done.
+    def _is_wanted(self, state: TableState) -> bool:
+        """Whether the phase has something to do with a table, which no earlier try of this unit has done.
 
         A table that has failed is tried again when a person clears the task.
         """
-        mine = (self.unit.run, self.unit.unit)
-        written = [entry for entry in state.history if (entry["run"], entry["unit"]) == mine]
-        return bool(written) and ("error" not in written[-1] or state.state in ("refused", "needs_person"))
+        unit = self.unit
+        written = entries_of_wave(state, unit.run, [unit.unit], unit.cleared_after)
+        return state.state in WORKED_ON[unit.phase] and (not written or "error" in written[-1])

@@ -13,7 +13,7 @@ from airflow_hive_to_delta.campaigns.closing import write_summary
 from airflow_hive_to_delta.campaigns.decisions import apply_approvals, apply_decisions, approved_tables, read_decisions
 from airflow_hive_to_delta.campaigns.leases import live_leases
 from airflow_hive_to_delta.campaigns.plan import PlanRow, matches, read_plan, with_decisions
-from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState
+from airflow_hive_to_delta.campaigns.states import WORKED_ON, Phase, StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.campaigns.units import Unit, units_folder, wave_path
@@ -23,7 +23,6 @@ from airflow_hive_to_delta.core.errors import PermanentError
 MOST_UNITS = 256
 Lane = Literal["packed", "alone"]
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
-_DELTA: frozenset[StateName] = frozenset({"verified", "synced"})
 
 
 @dataclass(frozen=True)
@@ -127,8 +126,9 @@ def plan_wave(
     :param about: more about the run for its document, such as ``dag_id``.
     :returns: None when no table is left to be worked on now.
     """
-    if (planned := read_wave(store, run)) is not None:
-        return planned
+    before = store.read(wave_path(run))
+    if before is not None and before["ended"] is None:
+        return _as_planned_wave(store, before)
     wave, size = wave or Wave(), size or UnitSize()
     decisions = read_decisions(store)
     rows = with_decisions(read_plan(store, with_definitions=True), decisions)
@@ -143,7 +143,8 @@ def plan_wave(
     if not units:
         return None
     until = wave.deadline(now)
-    planned = _write_wave(store, run, phase, units, until=until, now=now, about=about)
+    cleared_after = None if before is None else before["ended"]
+    planned = _write_wave(store, run, phase, units, until=until, now=now, cleared_after=cleared_after, about=about)
     # So that people see the wave while it runs.
     write_summary(store, states, phase=phase, verify=verify, now=now)
     return planned
@@ -222,14 +223,12 @@ def pack_units(rows: Iterable[PlanRow], size: UnitSize, most: int = MOST_UNITS) 
 
 
 def _allowed_states(phase: Phase, *, approve: bool, verify: bool) -> frozenset[StateName]:
+    left_out: set[StateName] = set()
     if phase == "convert":
-        allowed: list[StateName] = ["approved", "failed"]
-        allowed += [] if approve else ["planned"]
-        allowed += ["converted"] if verify else []
-        return frozenset(allowed)
-    if phase == "roll_back":
-        return frozenset({"cut_over"})
-    return _DELTA | ({"converted"} if not verify else frozenset())
+        left_out = ({"planned"} if approve else set()) | (set() if verify else {"converted"})
+    elif verify:  # a table that is converted only is verified first
+        left_out = {"converted"}
+    return WORKED_ON[phase] - left_out
 
 
 def _write_wave(
@@ -240,9 +239,12 @@ def _write_wave(
     *,
     until: dt.datetime | None,
     now: dt.datetime,
+    cleared_after: str | None,
     about: Mapping[str, Any] | None,
 ) -> PlannedWave:
     """Write the units, and then the document of the wave, by which they count."""
+    ends = f"{units_folder(run)}/ended"
+    store.delete(f"{ends}/{name}" for name in (store.names(ends) if cleared_after else ()))
     ordered = [*(u for u in packed if u.lane == "packed"), *(u for u in packed if u.lane == "alone")]
     units = []
     for number, unit in enumerate(ordered):
@@ -260,6 +262,7 @@ def _write_wave(
                 files=unit.files,
                 bytes=unit.bytes,
                 lane=unit.lane,
+                cleared_after=cleared_after,
             )
         )
     store.map(lambda unit: store.write(unit.path, unit.to_dict()), units)
@@ -269,6 +272,7 @@ def _write_wave(
         "started": format_time(now),
         "ended": None,
         "until": units[0].until,
+        "cleared_after": cleared_after,
         "units": len(units),
         "packed": sum(unit.lane == "packed" for unit in units),
         "tables": sum(len(unit.tables) for unit in units),
