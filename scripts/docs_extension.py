@@ -107,14 +107,14 @@ def _parameters_last(docstring: str) -> str:
 
 def _describe_fields(cls: griffe.Class) -> None:
     """Turn the fields of a dataclass, with the comments before them, into parameters of its docstring."""
-    lines: list[str] = []
+    lines: dict[str, str] = {}  # a field that is declared again has the text of the class that does so
     taken = _parameter_texts(cls.docstring.value) if cls.docstring else {}
     for base in (*reversed(_bases(cls)), cls):
         for name, member in base.members.items():
             if name not in taken and _is_field(member):
-                lines.append(f":param {name}: {_comment_before(member)}")
+                lines[name] = f":param {name}: {_comment_before(member)}"
     if cls.docstring and lines:
-        cls.docstring.value += ("\n" if taken else "\n\n") + "\n".join(lines)
+        cls.docstring.value += ("\n" if taken else "\n\n") + "\n".join(lines.values())
 
 
 def _is_field(member: griffe.Object | griffe.Alias) -> bool:
