@@ -25,7 +25,7 @@ from tests.support.platform_emr import APPLICATION, EmrServerlessPlatform
 from tests.support.platform_glue import NAME, GluePlatform
 from tests.support.platforms import Platform
 from tests.support.real_airflow import DagRun, RealAirflow, Task, parent_of, real_airflow
-from tests.support.spark_platforms import StandalonePlatform
+from tests.support.spark_platforms import StandalonePlatform, YarnPlatform
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +43,7 @@ for name, engine in {{
     "glue": GlueJob({job!r}, {role!r}, aws_conn_id="platforms", poll_seconds=0.2),
     "databricks": Databricks("databricks", serverless=True, poll_seconds=0.2),
     "standalone": SparkSubmit("standalone", deploy_mode="cluster", poll_seconds=0.2),
+    "yarn": SparkSubmit("yarn", deploy_mode="cluster", poll_seconds=0.2),
 }}.items():
     CatalogDiscoverOperator(
         task_id=name, allow="a.b.*", engine=engine, staging={staging!r}, aws_conn_id="platforms", retries=0
@@ -182,6 +183,7 @@ def test_jobs_on_platforms_are_waited_for_by_the_triggerer(airflow, aws_endpoint
         "glue": GluePlatform,
         "databricks": DatabricksPlatform,
         "standalone": StandalonePlatform,
+        "yarn": YarnPlatform,
     }
     with ExitStack() as opened:
         platforms: dict[str, Any] = {}
@@ -202,11 +204,17 @@ def test_jobs_on_platforms_are_waited_for_by_the_triggerer(airflow, aws_endpoint
                 **{"conn_type": "spark", "host": "spark://127.0.0.1", "port": 7077},
                 "extra": json.dumps({"rest-port": str(platforms["standalone"].port)}),
             },
+            "yarn": {
+                **{"conn_type": "spark", "host": "yarn"},
+                "extra": json.dumps({"yarn_resourcemanager_webapp_address": platforms["yarn"].url}),
+            },
         }
         for name, connection in connections.items():
             airflow.ask("connections", {"connection_id": name, **connection})
         body = ON_PLATFORMS.format(application=APPLICATION, role=ROLE, job=NAME, staging=f"s3://{bucket}/staging")
-        run = begin(airflow, dag_source(body))
+        # Where the worker finds spark-submit.
+        path = f"import os\nos.environ['PATH'] = '{tmp_path}/yarn/bin:' + os.environ['PATH']\n"
+        run = begin(airflow, dag_source(body, imports=path))
         for name in kinds:
             run.wait_for_deferral(name)
         cleared = platforms["databricks"]
