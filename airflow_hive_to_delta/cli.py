@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 from airflow_hive_to_delta.campaigns.csv_files import export_csv, import_csv
 from airflow_hive_to_delta.campaigns.decisions import read_decisions
-from airflow_hive_to_delta.campaigns.plan import PlanDecision, filter_rows, read_plan, sort_rows, with_decisions
+from airflow_hive_to_delta.campaigns.plan import PLAN, PlanDecision, filter_rows, read_plan, sort_rows, with_decisions
+from airflow_hive_to_delta.campaigns.rebuild import rebuild_states
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import now
-from airflow_hive_to_delta.core.errors import HiveToDeltaError
+from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError
 from airflow_hive_to_delta.core.extras import needs_extra
+from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
 from airflow_hive_to_delta.engines.jars import FetchError, fetch_jars
 
@@ -22,7 +26,7 @@ from airflow_hive_to_delta.engines.jars import FetchError, fetch_jars
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="airflow-hive-to-delta",
-        description="Prepare a machine for the migration, and edit the plan of a campaign.",
+        description="Prepare a machine for the migration, edit the plan of a campaign, and mend its documents.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     fetch = commands.add_parser(
@@ -38,7 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     export = commands.add_parser("export-plan", help="write the plan of a campaign as CSV to standard output")
     read_back = commands.add_parser("import-plan", help="read an edited plan back: each change is a decision")
-    for command in (export, read_back):
+    rebuild = commands.add_parser(
+        "rebuild-states",
+        help="make the states of a campaign's tables anew from the catalog and the Delta logs",
+        description="Make the states of a campaign's tables anew, where documents are lost or say something else than "
+        "the catalog and the Delta logs. Tables and logs are only read.",
+    )
+    for command in (export, read_back, rebuild):
         command.add_argument("staging", help="the staging root, such as s3://bucket/staging")
         command.add_argument("campaign", help="the name of the campaign")
     export.add_argument("--tables", action="append", help="only tables that fit this pattern, such as 'sales.*'")
@@ -51,6 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     read_back.add_argument("file", type=Path, help="the edited CSV file")
     read_back.add_argument("--by", required=True, help="the name of the person who decided")
+    rebuild.add_argument("--region", help="the AWS region of tables that name none")
+    rebuild.add_argument(
+        "--probation-days",
+        type=int,
+        default=14,
+        help="the probation of the campaign after a cut-over; 14 when not given",
+    )
     chosen = parser.parse_args(arguments)
     try:
         match chosen.command:
@@ -58,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(_export_plan(chosen), end="")
             case "import-plan":
                 print(_import_plan(chosen.staging, chosen.campaign, chosen.file, chosen.by))
+            case "rebuild-states":
+                print(_rebuild_states(chosen))
             case _:
                 print(_fetch_jars(chosen.folder, archive_classes=not chosen.no_classes))
     except (HiveToDeltaError, FetchError, OSError, ValueError) as error:
@@ -85,6 +104,27 @@ def _import_plan(staging: str, campaign: str, file: Path, by: str) -> str:
     store = CampaignStore.open(staging, campaign)
     decisions = import_csv(store, file.read_text(encoding="utf-8-sig"), by=by, now=now())
     return f"{len(decisions)} decisions were added. The next wave of {campaign} takes them up"
+
+
+def _rebuild_states(chosen: argparse.Namespace) -> str:
+    store = CampaignStore.open(chosen.staging, chosen.campaign)
+    rows = read_plan(store, with_definitions=True)
+    if not rows:
+        raise PermanentError(
+            f"{store.location(PLAN)} has no table, expected the plan of the campaign. Have its DAG plan first"
+        )
+    written = rebuild_states(
+        store,
+        rows,
+        run="rebuild-states",
+        now=now(),
+        options=ConversionOptions(region=chosen.region),
+        probation=dt.timedelta(days=chosen.probation_days),
+    )
+    counts = Counter(state.state for state in written.values())
+    return f"{len(written)} of {len(rows)} states were written" + "".join(
+        f"; {count} {state}" for state, count in counts.items()
+    )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from airflow_hive_to_delta.campaigns.plan import (
     first_states,
     merge_plans,
     parse_plan,
-    read_plan,
+    read_earlier_plan,
     sort_rows,
     with_decisions,
     write_plan,
@@ -182,7 +182,7 @@ def finish_plan(
 
     What people have decided stays, and so does every table that a wave has worked on. It can be called again.
     """
-    rows = merge_plans(read_plan(store, with_definitions=True), found)
+    rows = merge_plans(read_earlier_plan(store, with_definitions=True), found)
     write_plan(store, rows)
     changed = first_states(store, rows, store.states(), run=run, now=now)
     states = store.states()

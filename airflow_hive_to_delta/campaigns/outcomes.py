@@ -95,7 +95,7 @@ def apply_outcome(
         # A table that was verified by a stronger proof, or synced since, stays so.
         target = outcome.state if outcome.state != "converted" or state.state != "verified" else "verified"
         if outcome.kind == "refused":
-            changes["advice"] = _advise("refused")
+            changes["advice"] = advise("refused")
         changes["next_attempt"] = None
         changes["verified"] = {**state.verified, **changes.get("verified", {})}
         return state.change(target, now, run=run, unit=unit, changes=changes)
@@ -104,7 +104,7 @@ def apply_outcome(
     is_over = outcome.kind == "permanent" or attempts >= retries.attempts
     target = "needs_person" if is_over else at.state_after_failure()
     following = None if is_over else format_time(retries.next_attempt(attempts, now))
-    changes |= {"attempts": attempts, "next_attempt": following, "advice": _advise(target, outcome.retryable)}
+    changes |= {"attempts": attempts, "next_attempt": following, "advice": advise(target, outcome.retryable)}
     failed = at.change(target, now, run=run, unit=unit, changes=changes)
     failed.history = [*state.history, *failed.history[-1:]][-MOST_HISTORY:]
     return failed
@@ -132,7 +132,11 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([*notes, *([message] if message else [])]))
 
 
-def _advise(state: StateName, retryable: bool = False) -> str:
+def advise(state: StateName, retryable: bool = False) -> str:
+    """What a person should do about a table that was refused, or has failed.
+
+    :param retryable: whether the error may pass.
+    """
     if state == "needs_person":
         reason = "It was tried as often as the campaign allows" if retryable else "Trying again does not help by itself"
         return f"{reason}. Fix what the error names, then have it tried again, or exclude it."

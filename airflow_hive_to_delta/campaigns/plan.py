@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -25,8 +26,16 @@ from airflow_hive_to_delta.core.storage.uri import Location, redacted
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger(__name__)
+
 PLAN = "plan.parquet"
 PlanDecision = Literal["convert", "exclude", "refused"]
+#: The state that the plan gives a table.
+STATES_BY_DECISION: dict[PlanDecision, StateName] = {
+    "convert": "planned",
+    "exclude": "excluded",
+    "refused": "refused",
+}
 _GONE = "It is not in its catalog any more, or the source of the campaign leaves it out now"
 #: The unit in the history of a table whose state comes from the plan.
 BY_PLAN = "plan"
@@ -100,6 +109,15 @@ def read_plan(store: CampaignStore, *, with_definitions: bool = False) -> list[P
     return [] if content is None else parse_plan(content, store.location(PLAN), with_definitions=with_definitions)
 
 
+def read_earlier_plan(store: CampaignStore, *, with_definitions: bool = False) -> list[PlanRow]:
+    """The rows of the plan that a new one takes the place of; none when it cannot be read, which the log says."""
+    try:
+        return read_plan(store, with_definitions=with_definitions)
+    except PermanentError as error:
+        log.warning("A new plan is made without what the old one knew: %s", error)
+        return []
+
+
 def parse_plan(content: bytes, location: Location, *, with_definitions: bool) -> list[PlanRow]:
     """The rows of a plan, or of the draft of one (:mod:`drafts`), in their order.
 
@@ -112,11 +130,11 @@ def parse_plan(content: bytes, location: Location, *, with_definitions: bool) ->
     columns = [name for name in _schema().names if with_definitions or name != "definition"]
     try:
         found = pq.read_table(io.BytesIO(content), columns=columns).to_pylist()
-    except (pa.ArrowException, OSError) as error:
+        for row in found:
+            row["definition"] = json.loads(row["definition"]) if row.get("definition") else None
+        return [PlanRow(**row) for row in found]
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise PermanentError(f"{location} cannot be read: {error}. Clear the task that plans") from error
-    for row in found:
-        row["definition"] = json.loads(row["definition"]) if row.get("definition") else None
-    return [PlanRow(**row) for row in found]
 
 
 def merge_plans(before: Iterable[PlanRow], found: Iterable[PlanRow]) -> list[PlanRow]:
@@ -159,10 +177,9 @@ def first_states(
 
     :returns: how many were written.
     """
-    names: dict[PlanDecision, StateName] = {"convert": "planned", "exclude": "excluded", "refused": "refused"}
     new, changed = [], []
     for row in rows:
-        state, target = states.get(row.table), names[row.decision]
+        state, target = states.get(row.table), STATES_BY_DECISION[row.decision]
         known = {"files": row.files, "bytes": row.bytes, "owner": row.owner, "location": row.location}
         known |= {"target_table": row.target, "error": row.reason or None if target == "refused" else None}
         if state is None:

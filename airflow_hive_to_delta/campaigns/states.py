@@ -106,6 +106,14 @@ MOST_HISTORY = 200
 #: An error is shown by a page and travels in a report; the log of the task has the whole of it.
 _LONGEST_TEXT = 4_000
 _LONGEST_NOTE = 500
+#: Fields of a state that have no other type, whoever has edited its document.
+_FIELDS_BY_TYPE: dict[type, tuple[str, ...]] = {
+    str: ("table", "advice", "location", "target_table", "owner"),
+    int: ("attempts", "files", "bytes"),
+    dict: ("verified",),
+    list: ("notes", "history"),
+}
+_ENTRY = frozenset({"at", "state", "run", "unit"})
 _MOST_NOTES = 30
 
 
@@ -186,6 +194,15 @@ class TableState(CampaignDocument):
     def __post_init__(self) -> None:
         if self.state not in STATES:
             raise ValueError(f"state of {self.table} is {self.state!r}, expected one of {', '.join(STATES)}")
+        for kind, names in _FIELDS_BY_TYPE.items():
+            for name in names:
+                if type(getattr(self, name)) is not kind:
+                    raise ValueError(f"{name} is {getattr(self, name)!r}, expected {kind.__name__}")
+        if not all(isinstance(entry, dict) and entry.keys() >= _ENTRY for entry in self.history):
+            raise ValueError(f"history has an entry without {', '.join(sorted(_ENTRY))}")
+        for time in (self.next_attempt, self.probation_until):
+            if time is not None:
+                parse_time(time)
 
     def is_due(self, now: dt.datetime) -> bool:
         """Whether the time of the next attempt has come."""

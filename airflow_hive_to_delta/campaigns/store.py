@@ -123,11 +123,11 @@ class CampaignStore:
         try:
             document = json.loads(content)
         except ValueError as error:
-            raise PermanentError(f"{self.location(path)} is not JSON: {error}. {_MEND}") from error
+            raise PermanentError(f"{self.location(path)} is not JSON: {error}. {_mend(path)}") from error
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise PermanentError(
                 f"{self.location(path)} is no document of format {FORMAT}: a later version of this package has written "
-                f"it, or somebody has changed it. {_MEND}"
+                f"it, or somebody has changed it. {_mend(path)}"
             )
         return document
 
@@ -192,6 +192,7 @@ class CampaignStore:
             f"tables/{folder}/{file.name}": file.version
             for folder, files in zip(folders, listed, strict=True)
             for file in files
+            if file.name.endswith(".json")
         }
         found = {path: self._as_state(path, document) for path, document in self.read_all(versions)}
         documents = {state.table: (path, versions[path]) for path, state in found.items()}
@@ -212,12 +213,29 @@ class CampaignStore:
 
     def _as_state(self, path: str, document: dict[str, Any]) -> TableState:
         try:
-            return TableState.from_dict(document)
+            state = TableState.from_dict(document)
         except (TypeError, ValueError) as error:
-            raise PermanentError(f"{self.location(path)} is no state of a table: {error}. {_MEND}") from error
+            raise PermanentError(f"{self.location(path)} is no state of a table: {error}. {_mend(path)}") from error
+        if _state_path(state.table) != path:
+            raise PermanentError(
+                f"{self.location(path)} names the table {state.table!r}, whose document is {_state_path(state.table)}. "
+                f"{_mend(path)}"
+            )
+        return state
 
 
-_MEND = "Delete it, and rebuild the states of the campaign from the Delta logs (rebuild_states)"
+def _mend(path: str) -> str:
+    """What a person should do about a document that is none."""
+    if path.startswith("tables/"):
+        return (
+            "Delete it, and make it anew from the catalog and the Delta logs: airflow-hive-to-delta rebuild-states, or "
+            "rebuild_states in Python"
+        )
+    if path.startswith(("decisions/", "approvals/")):
+        return "Correct it; or delete it, and decide or approve anew"
+    if path.startswith(("units/", "questions/")):
+        return "Delete it, and start a new run"
+    return "Delete it, and clear the task"
 
 
 def check_name(campaign: str) -> None:

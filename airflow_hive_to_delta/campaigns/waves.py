@@ -223,11 +223,9 @@ def pack_units(rows: Iterable[PlanRow], size: UnitSize, most: int = MOST_UNITS) 
 
 
 def _allowed_states(phase: Phase, *, approve: bool, verify: bool) -> frozenset[StateName]:
-    left_out: set[StateName] = set()
-    if phase == "convert":
-        left_out = ({"planned"} if approve else set()) | (set() if verify else {"converted"})
-    elif verify:  # a table that is converted only is verified first
-        left_out = {"converted"}
+    left_out: set[StateName] = {"planned"} if approve else set()
+    if verify != (phase == "convert"):  # a conversion that is to be verified is not done yet
+        left_out.add("converted")
     return WORKED_ON[phase] - left_out
 
 

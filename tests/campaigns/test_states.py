@@ -175,7 +175,7 @@ def test_people_exclude_include_retry_and_approve(tmp_path: Path) -> None:
         ({"version": 3, "verified": {"counts": 2}}, "verified"),
         ({"version": 3}, "converted"),
         ({"version": 3, "probation_until": "2026-12-01"}, "cut_over"),
-        ({"history": [{"state": "approved", "run": "r", "unit": "approval"}]}, "approved"),
+        ({"history": [{"at": "2026-11-18", "state": "approved", "run": "r", "unit": "approval"}]}, "approved"),
     ],
 )
 def test_a_retry_goes_on_where_the_table_is(tmp_path: Path, known: dict[str, Any], expected: str) -> None:
@@ -228,4 +228,27 @@ def test_what_is_no_decision_and_no_state_is_named(tmp_path: Path) -> None:
         store.states()
     path.write_text('{"format": 2}')
     with pytest.raises(PermanentError, match="no document of format 1"):
+        store.states()
+
+
+@pytest.mark.parametrize(
+    ("edited", "message"),
+    [
+        ({"history": None}, "history is None, expected list"),
+        ({"history": [{"at": "2026-11-18"}]}, "history has an entry without at, run, state, unit"),
+        ({"attempts": "3"}, "attempts is '3', expected int"),
+        ({"next_attempt": "tomorrow"}, "Invalid isoformat string: 'tomorrow'"),
+        ({"table": "sales.other"}, r"names the table 'sales.other', whose document is tables/\w\w/sales.other"),
+    ],
+)
+def test_a_state_that_somebody_has_edited_wrongly_is_named_with_what_to_do(
+    tmp_path: Path, edited: dict[str, Any], message: str
+) -> None:
+    store = local_store(tmp_path)
+    store.write_state(TableState(TABLE))
+    (path,) = (tmp_path / "campaigns/lake/tables").rglob("*.json")
+    path.with_name(f"{path.name}.bak").write_text("{")
+    assert set(store.states()) == {TABLE}, "a copy that an editor has left is no document"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **edited}))
+    with pytest.raises(PermanentError, match=f"{message}.*Delete it, and make it anew.*rebuild-states"):
         store.states()

@@ -152,7 +152,7 @@ def test_without_cores_spark_takes_those_that_its_process_may_use(tmp_path, monk
         assert wait(engine, job)[0].state == "succeeded"
         engine.cancel(job)
         assert json.loads((tmp_path / "session.json").read_text())["master"] == master
-    java = [Path(os.environ["JAVA_HOME"], "bin", "java"), "-Xlog:gc+init", "-version"]
+    java = [str(Path(os.environ["JAVA_HOME"], "bin", "java")), "-Xlog:gc+init", "-version"]
     one = min(os.sched_getaffinity(0))
     said = subprocess.run(["taskset", "-c", str(one), *java], capture_output=True, text=True, check=True)
     assert "CPUs: " in said.stdout

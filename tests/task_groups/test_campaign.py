@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from airflow_hive_to_delta import GlueDiscovery
 from airflow_hive_to_delta.campaigns.decisions import Decision, add_decision
 from airflow_hive_to_delta.campaigns.leases import live_leases
-from airflow_hive_to_delta.campaigns.plan import read_plan
+from airflow_hive_to_delta.campaigns.plan import first_states, read_plan
 from airflow_hive_to_delta.campaigns.rebuild import rebuild_states
 from airflow_hive_to_delta.campaigns.states import TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
-from airflow_hive_to_delta.campaigns.times import now
+from airflow_hive_to_delta.campaigns.times import now, parse_time
+from airflow_hive_to_delta.cli import main
+from airflow_hive_to_delta.core.errors import PermanentError
 from tests.support.airflow_runs import Run, dag_source
 from tests.support.campaigns import NOTES, answering
 from tests.support.inventories import put_inventory
@@ -76,6 +79,12 @@ def small_table(lake: Lake, name: str, files: int = 1) -> Any:
         lake.put(f"{name}/00000{number}_0", {"n": [number, 7]})
     lake.glue_table({"n": "bigint"}, name=name)
     return lake.hive_table({"n": "bigint"}, name=name)
+
+
+def state_key(lake: Lake) -> str:
+    """Where the state of the only table of a campaign is."""
+    (found,) = lake.s3.list_objects_v2(Bucket=lake.bucket, Prefix="staging/campaigns/lake/tables/")["Contents"]
+    return str(found["Key"])
 
 
 def decide(lake: Lake, table: str, **decision: Any) -> None:
@@ -233,10 +242,28 @@ def test_a_plan_is_approved_then_synced_cut_over_by_a_person_and_rolled_back(lak
     assert table_states(lake)["a"].probation_until is not None
     assert GlueDiscovery(lake.database).discover(spark)[0].format == "delta"
     assert rebuild_states(store_of(lake), read_plan(store_of(lake), with_definitions=True), run="r", now=now()) == {}
+    probation = parse_time(table_states(lake)["a"].probation_until or "")
+    lake.s3.put_object(Bucket=lake.bucket, Key=state_key(lake), Body=b'{"format": 1, "sta')
+    with pytest.raises(PermanentError, match=r"is not JSON.*airflow-hive-to-delta rebuild-states"):
+        names(lake)
+    assert main(["rebuild-states", f"s3://{lake.bucket}/staging", "lake"]) == 0
+    rebuilt = table_states(lake)["a"]
+    assert (rebuilt.state, rebuilt.version, rebuilt.verified) == ("cut_over", 1, {"counts": 0})
+    assert abs(parse_time(rebuilt.probation_until or "") - probation) < timedelta(minutes=5), "since the cut-over"
 
     assert run_dag(campaign(lake, f"only='{lake.database}.a'", phase="roll_back")).state == "success"
     assert names(lake)["a"] == "rolled_back"
     assert GlueDiscovery(lake.database).discover(spark)[0].format == "parquet"
+
+    lake.s3.delete_object(Bucket=lake.bucket, Key=state_key(lake))
+    rows = read_plan(store_of(lake), with_definitions=True)
+    for planned_first in (False, True):  # a run may plan before somebody rebuilds the states
+        if planned_first:
+            lake.s3.delete_object(Bucket=lake.bucket, Key=state_key(lake))
+            first_states(store_of(lake), rows, {}, run="plan", now=now())
+            assert names(lake) == {"a": "planned"}
+        rebuild_states(store_of(lake), rows, run="r", now=now())
+        assert names(lake) == {"a": "rolled_back"}, "no wave converts again what a person has rolled back"
 
 
 def test_tables_of_a_catalog_of_spark_are_planned_converted_and_synced(lake, run_dag, spark) -> None:

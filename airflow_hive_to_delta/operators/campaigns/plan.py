@@ -18,7 +18,7 @@ from airflow_hive_to_delta.campaigns.drafts import (
     write_draft,
 )
 from airflow_hive_to_delta.campaigns.measuring import Measuring, PartitionFilter, Sizes, count_in_inventory
-from airflow_hive_to_delta.campaigns.plan import PlanDecision, PlanRow, read_plan, statistics_of, waits_for_plan
+from airflow_hive_to_delta.campaigns.plan import PlanDecision, PlanRow, read_earlier_plan, statistics_of, waits_for_plan
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import now
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
@@ -112,7 +112,7 @@ class CampaignPlanOperator(DiscoverOperator):
         return _summarize(self, store, plan)
 
     def _write_draft(self, store: CampaignStore, run: str, rows: Sequence[PlanRow]) -> list[str]:
-        known = {row.table for row in (*rows, *read_plan(store)) if row.files or row.bytes}
+        known = {row.table for row in (*rows, *read_earlier_plan(store)) if row.files or row.bytes}
         wanted = {row.table: row for row in rows if row.decision == "convert" and row.definition is not None}
         counted: set[str] = set()
         if self.sizes != "statistics":
