@@ -7,7 +7,7 @@ import datetime as dt
 import io
 from collections.abc import Iterable, Mapping
 
-from airflow_hive_to_delta.campaigns.decisions import Decision, add_decision, read_decisions
+from airflow_hive_to_delta.campaigns.decisions import Decision, add_decisions, read_decisions
 from airflow_hive_to_delta.campaigns.plan import PlanRow, read_plan, with_decisions
 from airflow_hive_to_delta.campaigns.states import TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
@@ -75,8 +75,7 @@ def import_csv(store: CampaignStore, text: str, *, by: str, now: dt.datetime) ->
     if errors:
         more = f"; and {len(errors) - 10} more" if len(errors) > 10 else ""
         raise PermanentError(f"The CSV file cannot be read, and nothing was decided: {'; '.join(errors[:10])}{more}")
-    for decision in found:
-        add_decision(store, decision)
+    add_decisions(store, found)
     return found
 
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_hive_to_delta.campaigns.closing import write_summary
 from airflow_hive_to_delta.campaigns.decisions import apply_approvals, apply_decisions, approved_tables, read_decisions
-from airflow_hive_to_delta.campaigns.leases import live_leases
+from airflow_hive_to_delta.campaigns.leases import live_leases, release_leases
 from airflow_hive_to_delta.campaigns.plan import PlanRow, matches, read_plan, with_decisions
 from airflow_hive_to_delta.campaigns.states import WORKED_ON, Phase, StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
@@ -130,6 +130,9 @@ def plan_wave(
     if before is not None and before["ended"] is None:
         return _as_planned_wave(store, before)
     wave, size = wave or Wave(), size or UnitSize()
+    leased = live_leases(store, now)
+    # No unit of this run works yet: an earlier try of a task before them was killed while it changed the states.
+    release_leases(store, [leased.pop(table) for table, lease in list(leased.items()) if lease.run == run])
     decisions = read_decisions(store)
     rows = with_decisions(read_plan(store, with_definitions=True), decisions)
     states = apply_approvals(store, store.states(), run=run, now=now)
@@ -137,7 +140,6 @@ def plan_wave(
     if approve and phase != "convert":
         approved = approved_tables(store, phase, run)
         rows = [row for row in rows if row.table in approved]
-    leased = live_leases(store, now)
     wanted = choose_tables(rows, states, phase=phase, approve=approve, verify=verify, only=only, leased=leased, now=now)
     units = pack_units(limit_tables(wanted, wave), size)
     if not units:

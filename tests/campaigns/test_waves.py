@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_hive_to_delta.campaigns.csv_files import export_csv, import_csv
-from airflow_hive_to_delta.campaigns.decisions import Decision, add_decision, read_decisions
+from airflow_hive_to_delta.campaigns.decisions import Decision, read_decisions
 from airflow_hive_to_delta.campaigns.leases import take_leases
 from airflow_hive_to_delta.campaigns.plan import (
     PlanRow,
@@ -26,7 +26,7 @@ from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, choose_tables,
 from airflow_hive_to_delta.cli import main
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.models import TableInfo
-from tests.support.campaigns import NOON, local_store, planned, row
+from tests.support.campaigns import NOON, add_decision, local_store, planned, row
 
 HOUR = dt.timedelta(hours=1)
 
