@@ -40,7 +40,11 @@ def test_a_window_ends_at_the_next_such_time_of_its_time_zone() -> None:
     assert Wave(until="12:00").deadline(NOON) == NOON + 24 * HOUR
     assert Wave(until="06:00", timezone="Europe/Berlin").deadline(NOON) == NOON + 17 * HOUR
     assert Wave().deadline(NOON) is None
-    for wrong, message in (({"until": "6:00"}, "until is '6:00'"), ({"tables": 0}, "tables is 0")):
+    for wrong, message in (
+        ({"until": "6:00"}, "until is '6:00'"),
+        ({"tables": 0}, "tables is 0"),
+        ({"timezone": "Berlin"}, "timezone is 'Berlin', expected a name such as 'Europe/Berlin'"),
+    ):
         with pytest.raises(ValueError, match=message):
             Wave(**wrong)
     with pytest.raises(ValueError, match="files is 0"):
@@ -245,3 +249,30 @@ def test_the_command_exports_a_plan_and_reads_it_back(tmp_path: Path, capsys) ->
     assert read_decisions(store)["sales.a"].priority == 3
     assert main(["export-plan", "gs://bucket", "lake"]) == 1
     assert "expected s3:// or file://" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("started", "until", "end"),
+    [
+        ("2026-10-24T22:00+02:00", "06:00", "2026-10-25T06:00+01:00"),  # a night of one hour more
+        ("2026-03-28T22:00+01:00", "06:00", "2026-03-29T06:00+02:00"),  # of one hour less
+        ("2026-03-28T22:00+01:00", "02:30", "2026-03-29T03:30+02:00"),  # a time that there is not
+        ("2026-10-24T22:00+02:00", "02:30", "2026-10-25T02:30+02:00"),  # the first of two
+        ("2026-10-25T02:10+01:00", "02:30", "2026-10-25T02:30+01:00"),  # the second
+    ],
+)
+def test_a_window_ends_by_the_clock_on_the_wall_also_when_that_is_changed(started: str, until: str, end: str) -> None:
+    wave = Wave(until=until, timezone="Europe/Berlin")
+    assert wave.deadline(dt.datetime.fromisoformat(started)) == dt.datetime.fromisoformat(end)
+
+
+def test_a_run_that_is_approved_after_its_window_begins_nothing(tmp_path: Path) -> None:
+    store = local_store(tmp_path)
+    planned(store, [row("a")])
+    night = Wave(until="06:00")
+    evening, morning = NOON - 14 * HOUR, NOON - 3 * HOUR
+    assert plan_wave(store, "one", wave=night, started=evening, now=morning) is None
+    later = plan_wave(store, "two", wave=night, started=NOON, now=NOON)
+    assert later is not None
+    assert later.until == "2026-11-19T06:00:00+00:00"
+    assert plan_wave(store, "two", wave=night, started=NOON, now=NOON + 30 * HOUR) == later, "a later try of the task"
