@@ -53,6 +53,22 @@ class TableDecisions:
     #: Each with its name, in their order.
     all: list[tuple[str, Decision]] = field(default_factory=list)
 
+    def add(self, name: str, decision: Decision) -> None:
+        """Add a decision that was made after the others."""
+        self.all.append((name, decision))
+        self.priority = self.priority if decision.priority is None else decision.priority
+        self.owner = self.owner if decision.owner is None else decision.owner
+        if decision.decision is not None:
+            self.excluded = decision.decision == "exclude"
+
+    def until(self, last: str) -> TableDecisions:
+        """The decisions up to the one of a name."""
+        earlier = TableDecisions()
+        for name, decision in self.all:
+            if name <= last:
+                earlier.add(name, decision)
+        return earlier
+
 
 def add_decisions(store: CampaignStore, decisions: Sequence[Decision]) -> list[str]:
     """Add decisions, which the next wave takes up in their order, after those that were made before.
@@ -82,12 +98,7 @@ def read_decisions(store: CampaignStore) -> dict[str, TableDecisions]:
             decision = Decision.from_dict(document)
         except (TypeError, ValueError) as error:
             raise PermanentError(f"{store.location(path)} is no decision: {error}. Correct or delete it") from error
-        table = found[decision.table]
-        table.all.append((path.rpartition("/")[2], decision))
-        table.priority = table.priority if decision.priority is None else decision.priority
-        table.owner = table.owner if decision.owner is None else decision.owner
-        if decision.decision is not None:
-            table.excluded = decision.decision == "exclude"
+        found[decision.table].add(path.rpartition("/")[2], decision)
     return dict(found)
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_hive_to_delta.campaigns.csv_files import export_csv, import_csv
-from airflow_hive_to_delta.campaigns.decisions import Decision, read_decisions
+from airflow_hive_to_delta.campaigns.decisions import Decision
 from airflow_hive_to_delta.campaigns.leases import take_leases
 from airflow_hive_to_delta.campaigns.plan import (
     PlanRow,
@@ -17,13 +16,11 @@ from airflow_hive_to_delta.campaigns.plan import (
     read_plan,
     sort_rows,
     statistics_of,
-    with_decisions,
     write_plan,
 )
 from airflow_hive_to_delta.campaigns.states import STATES, TableState
 from airflow_hive_to_delta.campaigns.units import read_unit
 from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, choose_tables, limit_tables, pack_units, plan_wave
-from airflow_hive_to_delta.cli import main
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.models import TableInfo
 from tests.support.campaigns import NOON, add_decision, local_store, planned, row
@@ -208,47 +205,6 @@ def test_a_plan_is_filtered_and_sorted() -> None:
 )
 def test_sizes_come_from_what_the_catalog_has_counted(properties, expected) -> None:
     assert statistics_of(TableInfo("t", "s3://b/t", properties=properties)) == expected
-
-
-def test_a_plan_goes_to_a_spreadsheet_and_comes_back_as_decisions(tmp_path: Path) -> None:
-    store = local_store(tmp_path)
-    rows = planned(store, [row("a", owner="=ada"), row("b"), row("c", decision="refused", reason="bucketed"), row("d")])
-    text = export_csv(rows, store.states())
-    assert "sales.a,convert,0,'=ada,planned,1,1000" in text, "no cell is a formula"
-    assert import_csv(store, text, by="ada", now=NOON) == []
-    edited = text.replace("sales.b,convert,0,", "sales.b,exclude,7,bob").replace("sales.c,refused", "sales.c,convert")
-    found = import_csv(store, edited, by="ada", now=NOON)
-    assert [(d.table, d.decision, d.priority, d.owner, d.by) for d in found] == [
-        ("sales.b", "exclude", 7, "bob", "ada"),
-        ("sales.c", "retry", None, None, "ada"),
-    ]
-    decided = {each.table: each for each in with_decisions(rows, read_decisions(store))}
-    assert (decided["sales.b"].decision, decided["sales.b"].priority) == ("exclude", 7)
-    assert [d.decision for d in import_csv(store, "table,decision\nsales.b,convert\n", by="ada", now=NOON)] == [
-        "include"
-    ]
-    with pytest.raises(PermanentError, match=r"line 2: the plan has no table 'x'; line 3: sales.a: priority is 'high'"):
-        import_csv(store, "table,priority\nx,1\nsales.a,high\n", by="ada", now=NOON)
-    with pytest.raises(PermanentError, match="no column table"):
-        import_csv(store, "name\n", by="ada", now=NOON)
-
-
-def test_the_command_exports_a_plan_and_reads_it_back(tmp_path: Path, capsys) -> None:
-    store = local_store(tmp_path)
-    planned(store, [row("a"), row("b")])
-    staging = f"file://{tmp_path}"
-    assert main(["export-plan", staging, "lake"]) == 0
-    text = capsys.readouterr().out
-    assert main(["export-plan", staging, "lake", "--tables", "*.b", "--tables=*.a", "--sort=-table"]) == 0
-    assert [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()] == ["table", "sales.b", "sales.a"]
-    assert main(["export-plan", staging, "lake", "--owners=ada", "--decisions=convert"]) == 0
-    assert capsys.readouterr().out.count("\n") == 1
-    (tmp_path / "plan.csv").write_text(text.replace("sales.a,convert,0", "sales.a,exclude,3"))
-    assert main(["import-plan", staging, "lake", str(tmp_path / "plan.csv"), "--by", "ada"]) == 0
-    assert "1 decisions were added" in capsys.readouterr().out
-    assert read_decisions(store)["sales.a"].priority == 3
-    assert main(["export-plan", "gs://bucket", "lake"]) == 1
-    assert "expected s3:// or file://" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
