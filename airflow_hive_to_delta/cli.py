@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import sys
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,14 +96,21 @@ def _fetch_jars(folder: Path, *, archive_classes: bool) -> str:
 
 def _export_plan(chosen: argparse.Namespace) -> str:
     store = CampaignStore.open(chosen.staging, chosen.campaign)
-    rows = with_decisions(read_plan(store), read_decisions(store))
+    decisions = read_decisions(store)
+    rows = with_decisions(read_plan(store), decisions)
     wanted = filter_rows(rows, tables=chosen.tables, owners=chosen.owners, decisions=chosen.decisions)
-    return export_csv(sort_rows(wanted, *(chosen.sort.split(",") if chosen.sort else ())), store.states())
+    ordered = sort_rows(wanted, *(chosen.sort.split(",") if chosen.sort else ()))
+    return export_csv(ordered, store.states(), decisions)
 
 
 def _import_plan(staging: str, campaign: str, file: Path, by: str) -> str:
     store = CampaignStore.open(staging, campaign)
-    decisions = import_csv(store, file.read_text(encoding="utf-8-sig"), by=by, now=now())
+    content = file.read_bytes()
+    try:
+        text = content.decode("utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PermanentError(f"{file} is not UTF-8: {error}. Save it as CSV UTF-8, and read it again") from error
+    decisions = import_csv(store, text, by=by, now=now())
     return f"{len(decisions)} decisions were added. The next wave of {campaign} takes them up"
 
 

@@ -8,16 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from airflow_hive_to_delta.campaigns.leases import release_leases, take_leases
+from airflow_hive_to_delta.campaigns.leases import change_states
 from airflow_hive_to_delta.campaigns.states import CampaignDocument, Phase, StateName, TableState
-from airflow_hive_to_delta.campaigns.store import CampaignStore, sequence_name
+from airflow_hive_to_delta.campaigns.store import CampaignStore, sequence_names
 from airflow_hive_to_delta.campaigns.times import format_time
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.redaction import redact_credentials
 
 Choice = Literal["include", "exclude", "retry"]
-#: For as long as decisions are applied to the states.
-_LEASE = dt.timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -55,15 +53,38 @@ class TableDecisions:
     #: Each with its name, in their order.
     all: list[tuple[str, Decision]] = field(default_factory=list)
 
+    def add(self, name: str, decision: Decision) -> None:
+        """Add a decision that was made after the others."""
+        self.all.append((name, decision))
+        self.priority = self.priority if decision.priority is None else decision.priority
+        self.owner = self.owner if decision.owner is None else decision.owner
+        if decision.decision is not None:
+            self.excluded = decision.decision == "exclude"
 
-def add_decision(store: CampaignStore, decision: Decision) -> str:
-    """Add a decision, which the next wave takes up. Returns its name."""
-    name = sequence_name()
-    clean = replace(decision, note=None if decision.note is None else redact_credentials(decision.note)[:2_000])
-    document = {key: value for key, value in clean.to_dict().items() if value is not None}
-    if not store.put(f"decisions/{name}", document):
-        return add_decision(store, decision)
-    return name
+    def until(self, last: str) -> TableDecisions:
+        """The decisions up to the one of a name."""
+        earlier = TableDecisions()
+        for name, decision in self.all:
+            if name <= last:
+                earlier.add(name, decision)
+        return earlier
+
+
+def add_decisions(store: CampaignStore, decisions: Sequence[Decision]) -> list[str]:
+    """Add decisions, which the next wave takes up in their order, after those that were made before.
+
+    :returns: their names.
+    """
+    names = sequence_names(store.names("decisions"), len(decisions))
+
+    def add(numbered: tuple[str, Decision]) -> None:
+        name, decision = numbered
+        clean = replace(decision, note=None if decision.note is None else redact_credentials(decision.note)[:2_000])
+        document = {key: value for key, value in clean.to_dict().items() if value is not None}
+        store.put(f"decisions/{name}", document)
+
+    store.map(add, zip(names, decisions, strict=True))
+    return names
 
 
 def read_decisions(store: CampaignStore) -> dict[str, TableDecisions]:
@@ -77,12 +98,7 @@ def read_decisions(store: CampaignStore) -> dict[str, TableDecisions]:
             decision = Decision.from_dict(document)
         except (TypeError, ValueError) as error:
             raise PermanentError(f"{store.location(path)} is no decision: {error}. Correct or delete it") from error
-        table = found[decision.table]
-        table.all.append((path.rpartition("/")[2], decision))
-        table.priority = table.priority if decision.priority is None else decision.priority
-        table.owner = table.owner if decision.owner is None else decision.owner
-        if decision.decision is not None:
-            table.excluded = decision.decision == "exclude"
+        found[decision.table].add(path.rpartition("/")[2], decision)
     return dict(found)
 
 
@@ -103,22 +119,14 @@ def apply_decisions(
         for table, state in states.items()
         if table in decisions
     }
+
+    def apply(state: TableState) -> TableState:
+        for name, decision in new[state.table]:
+            state = _apply(state, name, decision, run, now)
+        return state
+
     waiting = [table for table, each in new.items() if each]
-    leases = take_leases(store, waiting, run, "decisions", now=now, lasts=_LEASE)
-    try:
-        # A unit may have written it since the states were read.
-        current = store.states_of(leases)
-
-        def apply(table: str) -> TableState:
-            state = current.get(table, states[table])
-            for name, decision in new[table]:
-                state = _apply(state, name, decision, run, now)
-            store.write_state(state)
-            return state
-
-        changed = store.map(apply, leases)
-    finally:
-        release_leases(store, leases.values())
+    changed = change_states(store, waiting, apply, run=run, unit="decisions", now=now)
     return {**states, **{state.table: state for state in changed}}
 
 
@@ -129,7 +137,7 @@ def record_approval(
 
     :param run: the run that asked. In the phase ``convert`` the approval counts for all runs.
     """
-    name = sequence_name()
+    (name,) = sequence_names(store.names("approvals"))
     document = {"at": format_time(now), "by": by, "phase": phase, "run": run, "tables": sorted(tables)}
     store.put(f"approvals/{name}", document)
     return name
@@ -144,19 +152,25 @@ def approved_tables(store: CampaignStore, phase: Phase, run: str) -> set[str]:
 def apply_approvals(
     store: CampaignStore, states: Mapping[str, TableState], *, run: str, now: dt.datetime
 ) -> dict[str, TableState]:
-    """Write the state ``approved`` of tables that wait for an approval and have one. No unit works on such a table.
+    """Write the state ``approved`` of tables that wait for an approval and have one.
 
     :returns: the states of all tables afterwards.
     """
-    changed: dict[str, TableState] = {}
-    if any(state.state == "planned" for state in states.values()):
-        for _, approval in store.read_all(f"approvals/{name}" for name in store.names("approvals")):
-            for table in approval["tables"] if approval["phase"] == "convert" else ():
-                state = changed.get(table) or states.get(table)
-                if state is not None and state.state == "planned":
-                    changed[table] = state.change("approved", now, run=run, unit="approval", by=approval["by"])
-        store.map(store.write_state, changed.values())
-    return {**states, **changed}
+    if not any(state.state == "planned" for state in states.values()):
+        return dict(states)
+    people: dict[str, str] = {}
+    for _, approval in store.read_all(f"approvals/{name}" for name in store.names("approvals")):
+        for table in approval["tables"] if approval["phase"] == "convert" else ():
+            people.setdefault(table, approval["by"])
+    waiting = [name for name, state in states.items() if state.state == "planned" and name in people]
+
+    def approve(state: TableState) -> TableState | None:
+        if state.state != "planned":
+            return None
+        return state.change("approved", now, run=run, unit="approval", by=people[state.table])
+
+    changed = change_states(store, waiting, approve, run=run, unit="approval", now=now)
+    return {**states, **{state.table: state for state in changed}}
 
 
 def _apply(state: TableState, name: str, decision: Decision, run: str, now: dt.datetime) -> TableState:

@@ -186,8 +186,10 @@ def finish_plan(
     write_plan(store, rows)
     changed = first_states(store, rows, store.states(), run=run, now=now)
     states = store.states()
-    decided = with_decisions(rows, read_decisions(store))
-    store.write_bytes("plan.csv", export_csv(sort_rows(decided), states).encode())
+    decisions = read_decisions(store)
+    decided = sort_rows(with_decisions(rows, decisions))
+    # With a mark by which a spreadsheet knows that it is UTF-8.
+    store.write_bytes("plan.csv", export_csv(decided, states, decisions).encode("utf-8-sig"))
     write_summary(store, states, phase="convert", now=now, dag_id=dag_id)
     return FinishedPlan(rows, count_states(states.values()), changed)
 

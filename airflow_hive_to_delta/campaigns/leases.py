@@ -10,14 +10,17 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from airflow_hive_to_delta.campaigns.states import TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore, hash_folder
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.job.file_names import safe_name
 
 _FILE = re.compile(r"(?P<table>.+)\.(?P<number>\d{6})\.(?P<kind>json|released)")
+#: For as long as states are changed without work on the tables.
+_CHANGING = dt.timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,31 @@ def is_held(store: CampaignStore, lease: Lease) -> bool:
 def release_leases(store: CampaignStore, leases: Iterable[Lease]) -> None:
     """Release leases, so that others need not wait until they expire. It can be called again."""
     store.map(lambda lease: store.put(_released_path(lease.table, lease.number), {}), leases)
+
+
+def change_states(
+    store: CampaignStore,
+    tables: Iterable[str],
+    change: Callable[[TableState], TableState | None],
+    *,
+    run: str,
+    unit: str,
+    now: dt.datetime,
+) -> list[TableState]:
+    """Change the states of tables that nobody works on, by their leases.
+
+    :param change: takes the state as it is while the lease is held, and returns the new one; None: it stays.
+    :returns: the states that were written. A table that somebody works on, or that has no state, is left out.
+    """
+    leases = take_leases(store, tables, run, unit, now=now, lasts=_CHANGING)
+    try:
+        # A unit may have written it since the caller has read it.
+        current = store.states_of(leases)
+        changed = [state for state in map(change, current.values()) if state is not None]
+        store.map(store.write_state, changed)
+    finally:
+        release_leases(store, leases.values())
+    return changed
 
 
 def live_leases(store: CampaignStore, now: dt.datetime) -> dict[str, Lease]:

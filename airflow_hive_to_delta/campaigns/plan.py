@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_hive_to_delta.campaigns.decisions import TableDecisions
-from airflow_hive_to_delta.campaigns.leases import live_leases
+from airflow_hive_to_delta.campaigns.leases import change_states
 from airflow_hive_to_delta.campaigns.states import StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.core.errors import PermanentError
@@ -177,22 +177,23 @@ def first_states(
 
     :returns: how many were written.
     """
-    new, changed = [], []
-    for row in rows:
-        state, target = states.get(row.table), STATES_BY_DECISION[row.decision]
+    by_table = {row.table: row for row in rows}
+
+    def as_planned(state: TableState, *, is_new: bool = False) -> TableState | None:
+        row = by_table[state.table]
+        target = STATES_BY_DECISION[row.decision]
         known = {"files": row.files, "bytes": row.bytes, "owner": row.owner, "location": row.location}
         known |= {"target_table": row.target, "error": row.reason or None if target == "refused" else None}
-        if state is None:
-            first = TableState(row.table)
-            new.append(first.change(target, now, run=run, unit=BY_PLAN, changes=known))
-        elif state.state != target and waits_for_plan(state):
-            changed.append(state.change(target, now, run=run, unit=BY_PLAN, changes=known))
-        elif waits_for_plan(state) and row.bytes and not state.bytes:  # its size is known since
-            changed.append(replace(state, files=row.files, bytes=row.bytes))
-    leased = live_leases(store, now) if changed else {}
-    changed = [state for state in changed if state.table not in leased]
-    store.map(store.put_state, new)
-    store.map(store.write_state, changed)
+        if is_new or (state.state != target and waits_for_plan(state)):
+            return state.change(target, now, run=run, unit=BY_PLAN, changes=known)
+        if waits_for_plan(state) and row.bytes and not state.bytes:  # its size is known since
+            return replace(state, files=row.files, bytes=row.bytes)
+        return None
+
+    new = [as_planned(TableState(table), is_new=True) for table in by_table if table not in states]
+    store.map(store.put_state, [state for state in new if state is not None])
+    differing = [table for table in by_table if table in states and as_planned(states[table]) is not None]
+    changed = change_states(store, differing, as_planned, run=run, unit=BY_PLAN, now=now)
     return len(new) + len(changed)
 
 

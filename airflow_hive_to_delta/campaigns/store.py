@@ -36,6 +36,7 @@ from airflow_hive_to_delta.job.file_names import safe_name
 #: Documents that are read or written side by side. A client of S3 keeps as many connections.
 _THREADS = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SEQUENCE = re.compile(r"(\d{15})-[0-9a-f]{8}\.json")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -252,9 +253,14 @@ def hash_folder(table: str) -> str:
     return hashlib.sha256(table.encode()).hexdigest()[:2]
 
 
-def sequence_name() -> str:
-    """A name for a document that sorts after those that were named before."""
-    return f"{time.time_ns() // 1_000_000:015d}-{uuid.uuid4().hex[:8]}.json"
+def sequence_names(existing: Iterable[str], count: int = 1) -> list[str]:
+    """Names for documents that sort after all that there are, in their order.
+
+    By the time of this machine, but never before a name that a machine with a faster clock has given.
+    """
+    newest = max((int(found[1]) for name in existing if (found := _SEQUENCE.fullmatch(name))), default=0)
+    first = max(time.time_ns() // 1_000_000, newest + 1)
+    return [f"{first + number:015d}-{uuid.uuid4().hex[:8]}.json" for number in range(count)]
 
 
 def _state_path(table: str) -> str:

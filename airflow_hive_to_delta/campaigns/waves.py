@@ -7,11 +7,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow_hive_to_delta.campaigns.closing import write_summary
 from airflow_hive_to_delta.campaigns.decisions import apply_approvals, apply_decisions, approved_tables, read_decisions
-from airflow_hive_to_delta.campaigns.leases import live_leases
+from airflow_hive_to_delta.campaigns.leases import live_leases, release_leases
 from airflow_hive_to_delta.campaigns.plan import PlanRow, matches, read_plan, with_decisions
 from airflow_hive_to_delta.campaigns.states import WORKED_ON, Phase, StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
@@ -33,7 +33,8 @@ class Wave:
     tables: int | None = None
     #: At most this many bytes; None: as many as its units hold. A table that is larger has a wave to itself.
     bytes: int | None = None
-    #: The time of day, such as ``06:00``, after which no table is begun any more; None: there is none.
+    #: The first time of day after the start of the run, such as ``06:00``, from which no table is begun any more; None:
+    #: there is none.
     until: str | None = None
     #: The time zone of ``until``.
     timezone: str = "UTC"
@@ -45,10 +46,13 @@ class Wave:
                 raise ValueError(f"{name} is {given!r}, expected a whole number, at least 1")
         if self.until is not None and not _TIME.fullmatch(self.until):
             raise ValueError(f"until is {self.until!r}, expected a time of day such as '06:00'")
-        ZoneInfo(self.timezone)
+        try:
+            ZoneInfo(self.timezone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ValueError(f"timezone is {self.timezone!r}, expected a name such as 'Europe/Berlin'") from error
 
     def deadline(self, started: dt.datetime) -> dt.datetime | None:
-        """The end of the window of a wave that starts now; None: it has none."""
+        """The end of the window of a run that has started at this time; None: it has none."""
         if self.until is None:
             return None
         hour, minute = map(int, self.until.split(":"))
@@ -114,6 +118,7 @@ def plan_wave(
     verify: bool = True,
     only: str | Sequence[str] | None = None,
     now: dt.datetime,
+    started: dt.datetime | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> PlannedWave | None:
     """Choose the tables of a wave and write its units. Called again in the same run, it returns the same wave.
@@ -123,13 +128,21 @@ def plan_wave(
         in other phases.
     :param verify: whether the campaign verifies what it converts.
     :param only: patterns of the tables to take.
+    :param started: when the run started, whose window counts: who approves it the next morning opens no other window;
+        now when not given.
     :param about: more about the run for its document, such as ``dag_id``.
-    :returns: None when no table is left to be worked on now.
+    :returns: None when no table is left to be worked on now, or the window of the run has ended.
     """
     before = store.read(wave_path(run))
     if before is not None and before["ended"] is None:
         return _as_planned_wave(store, before)
     wave, size = wave or Wave(), size or UnitSize()
+    until = wave.deadline(started or now)
+    if until is not None and until <= now:
+        return None
+    leased = live_leases(store, now)
+    # No unit of this run works yet: an earlier try of a task before them was killed while it changed the states.
+    release_leases(store, [leased.pop(table) for table, lease in list(leased.items()) if lease.run == run])
     decisions = read_decisions(store)
     rows = with_decisions(read_plan(store, with_definitions=True), decisions)
     states = apply_approvals(store, store.states(), run=run, now=now)
@@ -137,12 +150,10 @@ def plan_wave(
     if approve and phase != "convert":
         approved = approved_tables(store, phase, run)
         rows = [row for row in rows if row.table in approved]
-    leased = live_leases(store, now)
     wanted = choose_tables(rows, states, phase=phase, approve=approve, verify=verify, only=only, leased=leased, now=now)
     units = pack_units(limit_tables(wanted, wave), size)
     if not units:
         return None
-    until = wave.deadline(now)
     cleared_after = None if before is None else before["ended"]
     planned = _write_wave(store, run, phase, units, until=until, now=now, cleared_after=cleared_after, about=about)
     # So that people see the wave while it runs.

@@ -11,7 +11,7 @@ from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_hive_to_delta.campaigns.store import hash_folder, sequence_name
+from airflow_hive_to_delta.campaigns.store import hash_folder, sequence_names
 from airflow_hive_to_delta.campaigns.view.state_index import INDEX, StateIndex, parse_index
 from airflow_hive_to_delta.core.storage.base import file_version
 from airflow_hive_to_delta.job.file_names import safe_name
@@ -142,11 +142,13 @@ class CampaignFolder:
     def write_decisions(self, decisions: Iterable[Document]) -> None:
         """Add decisions of a person, after those that were made before; side by side where the storage can."""
         folder = self._path / "decisions"
+        decisions = list(decisions)
+        names = sequence_names((path.rpartition("/")[2] for path in self.list_files("decisions")), len(decisions))
         contents = {
-            f"{folder.path.rstrip('/')}/{sequence_name()}": json.dumps(each, ensure_ascii=False).encode(
+            f"{folder.path.rstrip('/')}/{name}": json.dumps(each, ensure_ascii=False).encode(
                 "utf-8", "backslashreplace"
             )
-            for each in decisions
+            for name, each in zip(names, decisions, strict=True)
         }
         if folder.protocol not in ("file", "local"):
             folder.fs.pipe(contents)

@@ -1,30 +1,21 @@
-"""Campaigns from the first wave to the last table, and crashes between any two writes of their documents."""
+"""Campaigns from the first wave to the last table, though workers are killed, windows end and leases are lost."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from airflow_hive_to_delta.campaigns.closing import close_wave
-from airflow_hive_to_delta.campaigns.decisions import Decision, add_decision
 from airflow_hive_to_delta.campaigns.leases import live_leases
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome
-from airflow_hive_to_delta.campaigns.plan import first_states, write_plan
 from airflow_hive_to_delta.campaigns.states import FINAL, Retries
-from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.units import UnitWork, read_unit
 from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, plan_wave
 from airflow_hive_to_delta.core.errors import MissingError
 from benchmarks.campaigns.simulation import Simulation
 from tests.support.campaigns import NOON, Clock, converted, failed, local_store, planned, row
-from tests.support.crashes import Killed, killed_at
-
-TABLES = [f"t{number}" for number in range(4)]
 
 
 def test_every_table_ends_once_and_none_is_forgotten_though_workers_are_killed() -> None:
@@ -40,74 +31,6 @@ def test_every_table_ends_once_and_none_is_forgotten_though_workers_are_killed()
     assert last.summary["by_state"]["verified"]["tables"] == 495
     assert last.summary["forecast"] is not None
     assert live_leases(simulation.store(), simulation.time) == {}
-
-
-def run_unit(store: CampaignStore, uri: str, converted_tables: Counter[str]) -> None:
-    """One try of a unit, of which one table fails for good."""
-    work = UnitWork(store, read_unit(store, uri), clock=lambda: NOON)
-    outcomes = {}
-    for table in work.begin():
-        name = table.qualified_name
-        if name == "sales.t3":
-            result = failed(name, "denied", retryable=False)
-        else:
-            status = "already_delta" if converted_tables[name] else "converted"
-            converted_tables[name] += status == "converted"
-            result = converted(name, status=status)
-        outcomes[name] = WorkOutcome.of_result("convert", result)
-    work.conclude(outcomes, is_last_try=True)
-    work.end()
-
-
-def campaign(store: CampaignStore, done: Counter[str]) -> list[Callable[[], object]]:
-    """The tasks of a run, each of which can be called again."""
-
-    def plan() -> None:
-        rows = [row(name) for name in TABLES]
-        write_plan(store, rows)
-        first_states(store, rows, store.states(), run="plan", now=NOON)
-
-    def work() -> None:
-        wave = plan_wave(store, "one", size=UnitSize(tables=2), now=NOON)
-        for uri in wave.packed if wave else ():
-            run_unit(store, uri, done)
-
-    return [
-        plan,
-        lambda: plan_wave(store, "one", size=UnitSize(tables=2), now=NOON),
-        work,
-        lambda: close_wave(store, "one", now=NOON),
-    ]
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_crash_between_any_two_writes_is_mended_by_the_next_try(tmp_path: Path, after: bool) -> None:
-    step, ended = 0, False
-    while not ended:
-        store = local_store(tmp_path / f"{after}{step}")
-        done: Counter[str] = Counter()
-        if step % 3 == 0:
-            add_decision(store, Decision("2026-11-18T12:00:00+00:00", "ada", "sales.t0", priority=2))
-        taken_before, ended = 0, True
-        for task in campaign(store, done):
-            if not ended:  # the process has crashed before
-                task()
-                continue
-            with killed_at(step - taken_before, after=after) as taken, suppress(Killed):
-                task()
-            taken_before += len(taken)
-            if taken_before > step:
-                ended = False
-                task()
-        assert {name: state.state for name, state in store.states().items()} == {
-            **{f"sales.{name}": "verified" for name in TABLES[:3]},
-            "sales.t3": "needs_person",
-        }, step
-        assert set(done.values()) == {1}
-        assert live_leases(store, NOON) == {}
-        assert close_wave(store, "one", now=NOON).failed == ["sales.t3"]
-        step += 1
-    assert step > 24, "every write was a place to crash"
 
 
 def test_a_unit_hands_back_what_it_has_not_begun_in_its_window(tmp_path: Path) -> None:

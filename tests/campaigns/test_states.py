@@ -11,7 +11,6 @@ import pytest
 
 from airflow_hive_to_delta.campaigns.decisions import (
     Decision,
-    add_decision,
     apply_approvals,
     apply_decisions,
     read_decisions,
@@ -21,7 +20,7 @@ from airflow_hive_to_delta.campaigns.leases import take_leases
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome, apply_outcome
 from airflow_hive_to_delta.campaigns.states import FINAL, STATES, TRANSITIONS, Retries, StateName, TableState
 from airflow_hive_to_delta.core.errors import PermanentError, WindowClosedError
-from tests.support.campaigns import NOON, converted, failed, local_store
+from tests.support.campaigns import NOON, add_decision, converted, failed, local_store
 
 TABLE = "sales.orders"
 

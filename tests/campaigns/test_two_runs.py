@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_hive_to_delta.campaigns.closing import ClosedWave, close_wave
-from airflow_hive_to_delta.campaigns.decisions import Decision, add_decision
+from airflow_hive_to_delta.campaigns.csv_files import import_csv
+from airflow_hive_to_delta.campaigns.decisions import (
+    Decision,
+    apply_approvals,
+    apply_decisions,
+    read_decisions,
+    record_approval,
+)
 from airflow_hive_to_delta.campaigns.drafts import finish_plan
 from airflow_hive_to_delta.campaigns.leases import take_leases
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome
+from airflow_hive_to_delta.campaigns.plan import first_states
 from airflow_hive_to_delta.campaigns.states import Phase
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.units import UnitWork, read_unit
 from airflow_hive_to_delta.campaigns.waves import plan_wave
-from tests.support.campaigns import NOON, converted, failed, local_store, planned, row
+from airflow_hive_to_delta.plugins.documents import CampaignFolder
+from tests.support.campaigns import NOON, add_decision, converted, failed, local_store, planned, row
 
 HOUR = dt.timedelta(hours=1)
 
@@ -112,3 +123,32 @@ def test_a_table_that_only_the_plan_or_a_decision_has_changed_in_a_run_waits_for
     assert store.states()["sales.a"].history[-1]["run"] == "three"
     closed = close_wave(store, "three", now=NOON + 5 * HOUR)
     assert (closed.left, closed.failed) == (["sales.a"], []), "it has failed in an earlier run"
+
+
+def test_what_a_run_has_read_before_another_worked_on_a_table_overwrites_no_state(tmp_path: Path) -> None:
+    store = local_store(tmp_path)
+    rows = planned(store, [row("a"), row("b", decision="exclude")])
+    record_approval(store, "convert", ["sales.a"], run="one", by="ada", now=NOON)
+    add_decision(store, Decision("2026-11-18T12:00:00+00:00", "ada", "sales.b", decision="include"))
+    stale = store.states()
+    run_wave(store, "one", "convert")
+    verified = store.states()
+    assert {state.state for state in verified.values()} == {"verified"}
+    apply_approvals(store, stale, run="two", now=NOON)
+    first_states(store, [replace(each, decision="refused") for each in rows], stale, run="two", now=NOON)
+    assert store.states() == verified
+
+
+def test_a_decision_counts_though_one_of_a_faster_clock_was_applied_before(tmp_path: Path, monkeypatch) -> None:
+    store = local_store(tmp_path)
+    planned(store, [row("a")])
+    real = time.time_ns
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: real() + 300 * 10**9)
+        import_csv(store, "table,priority\nsales.a,5\n", by="somebody at a laptop", now=NOON)
+    apply_decisions(store, store.states(), read_decisions(store), run="one", now=NOON)
+    folder = CampaignFolder.find_all(f"file://{tmp_path}", None)["lake"]
+    about = {"format": 1, "at": "2026-11-18T12:00:00+00:00", "by": "somebody at the page", "table": "sales.a"}
+    folder.write_decisions([{**about, "decision": "exclude"}, {**about, "priority": 7}])
+    state = apply_decisions(store, store.states(), read_decisions(store), run="two", now=NOON)["sales.a"]
+    assert (state.state, [entry.get("by") for entry in state.history[-2:]]) == ("excluded", [about["by"]] * 2)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_hive_to_delta.campaigns.csv_files import export_csv, import_csv
-from airflow_hive_to_delta.campaigns.decisions import Decision, add_decision, read_decisions
+from airflow_hive_to_delta.campaigns.decisions import Decision
 from airflow_hive_to_delta.campaigns.leases import take_leases
 from airflow_hive_to_delta.campaigns.plan import (
     PlanRow,
@@ -17,16 +16,14 @@ from airflow_hive_to_delta.campaigns.plan import (
     read_plan,
     sort_rows,
     statistics_of,
-    with_decisions,
     write_plan,
 )
 from airflow_hive_to_delta.campaigns.states import STATES, TableState
 from airflow_hive_to_delta.campaigns.units import read_unit
 from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, choose_tables, limit_tables, pack_units, plan_wave
-from airflow_hive_to_delta.cli import main
 from airflow_hive_to_delta.core.errors import PermanentError
 from airflow_hive_to_delta.core.models import TableInfo
-from tests.support.campaigns import NOON, local_store, planned, row
+from tests.support.campaigns import NOON, add_decision, local_store, planned, row
 
 HOUR = dt.timedelta(hours=1)
 
@@ -40,7 +37,11 @@ def test_a_window_ends_at_the_next_such_time_of_its_time_zone() -> None:
     assert Wave(until="12:00").deadline(NOON) == NOON + 24 * HOUR
     assert Wave(until="06:00", timezone="Europe/Berlin").deadline(NOON) == NOON + 17 * HOUR
     assert Wave().deadline(NOON) is None
-    for wrong, message in (({"until": "6:00"}, "until is '6:00'"), ({"tables": 0}, "tables is 0")):
+    for wrong, message in (
+        ({"until": "6:00"}, "until is '6:00'"),
+        ({"tables": 0}, "tables is 0"),
+        ({"timezone": "Berlin"}, "timezone is 'Berlin', expected a name such as 'Europe/Berlin'"),
+    ):
         with pytest.raises(ValueError, match=message):
             Wave(**wrong)
     with pytest.raises(ValueError, match="files is 0"):
@@ -206,42 +207,28 @@ def test_sizes_come_from_what_the_catalog_has_counted(properties, expected) -> N
     assert statistics_of(TableInfo("t", "s3://b/t", properties=properties)) == expected
 
 
-def test_a_plan_goes_to_a_spreadsheet_and_comes_back_as_decisions(tmp_path: Path) -> None:
-    store = local_store(tmp_path)
-    rows = planned(store, [row("a", owner="=ada"), row("b"), row("c", decision="refused", reason="bucketed"), row("d")])
-    text = export_csv(rows, store.states())
-    assert "sales.a,convert,0,'=ada,planned,1,1000" in text, "no cell is a formula"
-    assert import_csv(store, text, by="ada", now=NOON) == []
-    edited = text.replace("sales.b,convert,0,", "sales.b,exclude,7,bob").replace("sales.c,refused", "sales.c,convert")
-    found = import_csv(store, edited, by="ada", now=NOON)
-    assert [(d.table, d.decision, d.priority, d.owner, d.by) for d in found] == [
-        ("sales.b", "exclude", 7, "bob", "ada"),
-        ("sales.c", "retry", None, None, "ada"),
-    ]
-    decided = {each.table: each for each in with_decisions(rows, read_decisions(store))}
-    assert (decided["sales.b"].decision, decided["sales.b"].priority) == ("exclude", 7)
-    assert [d.decision for d in import_csv(store, "table,decision\nsales.b,convert\n", by="ada", now=NOON)] == [
-        "include"
-    ]
-    with pytest.raises(PermanentError, match=r"line 2: the plan has no table 'x'; line 3: sales.a: priority is 'high'"):
-        import_csv(store, "table,priority\nx,1\nsales.a,high\n", by="ada", now=NOON)
-    with pytest.raises(PermanentError, match="no column table"):
-        import_csv(store, "name\n", by="ada", now=NOON)
+@pytest.mark.parametrize(
+    ("started", "until", "end"),
+    [
+        ("2026-10-24T22:00+02:00", "06:00", "2026-10-25T06:00+01:00"),  # a night of one hour more
+        ("2026-03-28T22:00+01:00", "06:00", "2026-03-29T06:00+02:00"),  # of one hour less
+        ("2026-03-28T22:00+01:00", "02:30", "2026-03-29T03:30+02:00"),  # a time that there is not
+        ("2026-10-24T22:00+02:00", "02:30", "2026-10-25T02:30+02:00"),  # the first of two
+        ("2026-10-25T02:10+01:00", "02:30", "2026-10-25T02:30+01:00"),  # the second
+    ],
+)
+def test_a_window_ends_by_the_clock_on_the_wall_also_when_that_is_changed(started: str, until: str, end: str) -> None:
+    wave = Wave(until=until, timezone="Europe/Berlin")
+    assert wave.deadline(dt.datetime.fromisoformat(started)) == dt.datetime.fromisoformat(end)
 
 
-def test_the_command_exports_a_plan_and_reads_it_back(tmp_path: Path, capsys) -> None:
+def test_a_run_that_is_approved_after_its_window_begins_nothing(tmp_path: Path) -> None:
     store = local_store(tmp_path)
-    planned(store, [row("a"), row("b")])
-    staging = f"file://{tmp_path}"
-    assert main(["export-plan", staging, "lake"]) == 0
-    text = capsys.readouterr().out
-    assert main(["export-plan", staging, "lake", "--tables", "*.b", "--tables=*.a", "--sort=-table"]) == 0
-    assert [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()] == ["table", "sales.b", "sales.a"]
-    assert main(["export-plan", staging, "lake", "--owners=ada", "--decisions=convert"]) == 0
-    assert capsys.readouterr().out.count("\n") == 1
-    (tmp_path / "plan.csv").write_text(text.replace("sales.a,convert,0", "sales.a,exclude,3"))
-    assert main(["import-plan", staging, "lake", str(tmp_path / "plan.csv"), "--by", "ada"]) == 0
-    assert "1 decisions were added" in capsys.readouterr().out
-    assert read_decisions(store)["sales.a"].priority == 3
-    assert main(["export-plan", "gs://bucket", "lake"]) == 1
-    assert "expected s3:// or file://" in capsys.readouterr().err
+    planned(store, [row("a")])
+    night = Wave(until="06:00")
+    evening, morning = NOON - 14 * HOUR, NOON - 3 * HOUR
+    assert plan_wave(store, "one", wave=night, started=evening, now=morning) is None
+    later = plan_wave(store, "two", wave=night, started=NOON, now=NOON)
+    assert later is not None
+    assert later.until == "2026-11-19T06:00:00+00:00"
+    assert plan_wave(store, "two", wave=night, started=NOON, now=NOON + 30 * HOUR) == later, "a later try of the task"

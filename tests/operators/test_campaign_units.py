@@ -12,7 +12,9 @@ import pytest
 from airflow_hive_to_delta.campaigns.leases import live_leases
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import now
+from airflow_hive_to_delta.campaigns.units import UnitWork
 from airflow_hive_to_delta.campaigns.waves import Wave, plan_wave
+from airflow_hive_to_delta.core.errors import WindowClosedError
 from airflow_hive_to_delta.core.results import ConversionResult, VerifyResult
 from tests.support.airflow_runs import dag_source
 from tests.support.campaigns import local_store, planned, row
@@ -106,3 +108,30 @@ def test_after_the_end_of_its_window_a_unit_starts_no_job(run_dag, store, tmp_pa
     assert run_dag(dag).state == "success"
     assert jobs_of(platform) == []
     assert states(store) == {"a": "planned", "b": "planned"}
+
+
+#: An engine whose jobs end after the window of their unit.
+TOO_LATE = """
+from airflow_hive_to_delta.campaigns.units import UnitWork
+
+class TooLate(EndsForTriggers):
+    def submit(self, spec, environment):
+        ref = super().submit(spec, environment)
+        UnitWork.is_past_window = lambda work: True
+        return ref
+"""
+
+
+def test_what_a_job_has_done_is_written_though_the_window_of_its_unit_ends_meanwhile(
+    run_dag, store, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(UnitWork, "is_past_window", UnitWork.is_past_window)  # which is restored after the test
+    left = replace(throttled("b"), error="not begun", error_kind=WindowClosedError.__name__)
+    platform = make_platform(tmp_path / "platform", answer(done("a"), left))
+    dag = (
+        unit(store, platform).replace("engine=EndsForTriggers(", "engine=TooLate(").replace(IMPORTS, IMPORTS + TOO_LATE)
+    )
+    assert run_dag(dag).state == "success"
+    assert len(jobs_of(platform)) == 1
+    assert states(store) == {"a": "verified", "b": "planned"}
+    assert live_leases(store, now()) == {}

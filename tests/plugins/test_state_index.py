@@ -13,13 +13,13 @@ import pytest
 from airflow.sdk import ObjectStoragePath
 
 from airflow_hive_to_delta.campaigns.closing import write_summary
-from airflow_hive_to_delta.campaigns.decisions import Decision, add_decision
+from airflow_hive_to_delta.campaigns.decisions import Decision
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.view.state_index import StateIndex, parse_index
 from airflow_hive_to_delta.plugins import campaign_index
 from airflow_hive_to_delta.plugins.campaign_index import CampaignIndex, Snapshot
 from airflow_hive_to_delta.plugins.documents import CampaignFolder
-from tests.support.campaigns import NOON, local_store, planned, row
+from tests.support.campaigns import NOON, add_decision, local_store, planned, row
 
 TABLES = 45
 

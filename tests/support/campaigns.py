@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from airflow_hive_to_delta.campaigns.decisions import Decision, add_decisions
 from airflow_hive_to_delta.campaigns.plan import PlanRow, first_states, write_plan
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.core.models import TableInfo
@@ -48,6 +49,11 @@ def planned(store: CampaignStore, rows: Iterable[PlanRow], now: dt.datetime = NO
     write_plan(store, rows)
     first_states(store, rows, store.states(), run="plan", now=now)
     return rows
+
+
+def add_decision(store: CampaignStore, decision: Decision) -> str:
+    """Add a decision of a person. Returns its name."""
+    return add_decisions(store, [decision])[0]
 
 
 def converted(table: str, **known: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_hive_to_delta import GlueDiscovery
-from airflow_hive_to_delta.campaigns.decisions import Decision, add_decision
+from airflow_hive_to_delta.campaigns.decisions import Decision
 from airflow_hive_to_delta.campaigns.leases import live_leases
 from airflow_hive_to_delta.campaigns.plan import first_states, read_plan
 from airflow_hive_to_delta.campaigns.rebuild import rebuild_states
@@ -21,7 +21,7 @@ from airflow_hive_to_delta.campaigns.times import now, parse_time
 from airflow_hive_to_delta.cli import main
 from airflow_hive_to_delta.core.errors import PermanentError
 from tests.support.airflow_runs import Run, dag_source
-from tests.support.campaigns import NOTES, answering
+from tests.support.campaigns import NOTES, add_decision, answering
 from tests.support.inventories import put_inventory
 from tests.support.lake import Lake
 from tests.support.migrations import LOSES

@@ -19,6 +19,7 @@ from airflow_hive_to_delta.operators.campaigns.campaign_operator import check_ca
 from airflow_hive_to_delta.operators.campaigns.live_states import LiveStates
 from airflow_hive_to_delta.operators.convert import ConvertTableOperator
 from airflow_hive_to_delta.operators.cut_over import CutOverTableOperator
+from airflow_hive_to_delta.operators.jobs.submitted import generation
 from airflow_hive_to_delta.operators.rollback import RollbackTableOperator
 from airflow_hive_to_delta.operators.sync import SyncTableOperator
 from airflow_hive_to_delta.operators.table_operator import ActionRun, TableOperator
@@ -110,7 +111,7 @@ class UnitOperator(TableOperator):
         try:
             self._unit = read_unit(store, str(self.unit))
             work = UnitWork(store, self._unit, self.attempts, lease=self.lease, probation=self.probation)
-            tables = [] if work.is_past_window() else work.begin()
+            tables = [] if work.is_past_window() and not self._has_worked(context) else work.begin()
             self._work = work
             if tables:
                 self._run(context, work, tables)
@@ -120,6 +121,14 @@ class UnitOperator(TableOperator):
             return work.count_states()
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
+
+    def _has_worked(self, context: Context) -> bool:
+        """Whether this task may have had a job before, whose results are taken up though the window has ended since.
+
+        A job that is started for what is left begins no table then.
+        """
+        instance: Any = context["ti"]
+        return self._deferral is not None or instance.try_number > generation(context) + 1
 
     def _run(self, context: Context, work: UnitWork, tables: Sequence[TableInfo]) -> None:
         self.table = [table.to_dict() for table in tables]

@@ -71,12 +71,15 @@ class PlanWaveOperator(CampaignOperator):
                 verify=self.verify,
                 only=self.only or None,
                 now=now(),
+                started=run.start_date,
                 about={"dag_id": run.dag_id, "run_id": run.run_id},
             )
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
         if planned is None:
-            raise AirflowSkipException("No table of the campaign is left to be worked on now")
+            raise AirflowSkipException(
+                "No table of the campaign is left to be worked on now, or the window of this run has ended"
+            )
         count = len(planned.packed) + len(planned.alone)
         self.log.info(
             "%d tables of %d bytes in %d units, of which %d are of one large table; no table is begun after %s",
