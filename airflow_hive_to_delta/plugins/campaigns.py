@@ -88,11 +88,11 @@ class CampaignSite:
         with self._lock:
             index = self._indexes.setdefault(folder.uri, CampaignIndex(folder, max_age=self._max_age))
         try:
-            summary = index.summary()
+            summary = _with_waves(index.summary())
         except Exception as error:
             raise _root_failed(root) from error
         # The first of them is the one that the campaign belongs to.
-        dag_id = next(iter(_dags_of(summary or {})), "")
+        dag_id = next(iter(_dags_of(summary)), "") if summary else ""
         if summary is None or not may_access("GET", dag_id, request, user):
             return None
         may_edit = may_access("PUT", dag_id, request, user)
@@ -128,7 +128,7 @@ class Campaign:
     def overview(self) -> Document:
         """The campaign at a glance."""
         snapshot, progress = self._snapshot()
-        waves = [_wave(wave) for wave in self.summary.get("waves") or () if isinstance(wave, dict)]
+        waves = [_wave(wave) for wave in self.summary["waves"]]
         done, minute = done_states(self.summary), time.time() // 60 * 60
         rows = list(snapshot.rows.values()) if snapshot else []
         curve = burn_down(rows, snapshot.since, self.summary, minute) if snapshot else None
@@ -223,9 +223,16 @@ class Campaign:
             raise _storage_failed(error) from error
 
 
+def _with_waves(summary: Document | None) -> Document | None:
+    """A summary whose waves are documents, whatever somebody has made of them."""
+    waves = None if summary is None else summary.get("waves")
+    found = [wave for wave in waves if isinstance(wave, dict)] if isinstance(waves, list) else []
+    return None if summary is None else {**summary, "waves": found}
+
+
 def _dags_of(summary: Document) -> list[str]:
     """The DAGs that work on a campaign, each once: first the one of the summary, then those of the newest waves."""
-    named = [summary, *reversed([wave for wave in summary.get("waves") or () if isinstance(wave, dict)])]
+    named = [summary, *reversed(summary["waves"])]
     return list(dict.fromkeys(dag_id for each in named if (dag_id := _text(each.get("dag_id")))))
 
 

@@ -209,6 +209,16 @@ def test_a_document_that_is_none_does_not_take_the_page_down(campaign, ada: Test
     assert found["total"] == 121
 
 
+@pytest.mark.parametrize("spoilt", [{"waves": 5}, {"waves": [5, {"started": {}}], "final": 3}, {"by_state": [1]}])
+def test_a_summary_that_somebody_has_edited_wrongly_hides_no_campaign(
+    campaign, ada: TestClient, spoilt: dict[str, Any]
+) -> None:
+    path = campaign.root / "summary.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **spoilt}))
+    assert [each["name"] for each in get(ada, f"{PREFIX}/api/campaigns")["campaigns"]] == ["lake-2026"]
+    assert get(ada, CAMPAIGN)["name"] == "lake-2026"
+
+
 def test_a_decision_is_recorded_with_the_name_of_the_user(campaign, ada: TestClient) -> None:
     one, two = names(get(ada, f"{CAMPAIGN}/tables"))[:2]
     answer = ada.post(f"{CAMPAIGN}/decisions", json={"tables": [one], "decision": "exclude", "note": "a copy"})
@@ -269,7 +279,9 @@ def test_who_may_only_read_the_dag_decides_nothing(campaign, browsers: Browsers)
     assert campaign.read_decisions() == []
 
 
-@pytest.mark.parametrize("path", ["", "/tables", "/table?table=x", "?dag_id=public", "/tables?dag_id=public"])
+@pytest.mark.parametrize(
+    "path", ["", "/tables", "/table?table=x", "/report", "?dag_id=public", "/tables?dag_id=public"]
+)
 def test_who_may_not_read_the_dag_does_not_learn_of_the_campaign(campaign, browsers: Browsers, path: str) -> None:
     eve = browsers("eve")
     assert get(eve, f"{PREFIX}/api/campaigns")["campaigns"] == []
@@ -311,7 +323,9 @@ def test_a_campaign_that_names_no_dag_is_shown_to_nobody(campaign, ada: TestClie
     assert ada.get(CAMPAIGN).status_code == 404
 
 
-@pytest.mark.parametrize("path", ["", "/0/lake-2026", "/0/lake-2026/tables", "/0/lake-2026/table?table=x"])
+@pytest.mark.parametrize(
+    "path", ["", "/0/lake-2026", "/0/lake-2026/tables", "/0/lake-2026/table?table=x", "/0/lake-2026/report"]
+)
 def test_who_has_not_logged_in_sees_nothing(campaign, browsers: Browsers, path: str) -> None:
     nobody = browsers(None)
     assert nobody.get(f"{PREFIX}/api/campaigns{path}").status_code == 401
