@@ -164,7 +164,7 @@ def _forecast(waves: Sequence[Mapping[str, Any]], phase: Phase, *, verify: bool)
     ends = []
     for what in ("tables", "bytes"):
         left = [sum(n[what] for state, n in w["by_state"].items() if state not in final) for w in (first, last)]
-        done = left[0] - left[1] if first is not last else last[what]
+        done = left[0] - left[1] if first is not last else last[what] * _share_done(last)
         if left[1] == 0:
             ends.append(end)
         elif done <= 0:
@@ -172,3 +172,9 @@ def _forecast(waves: Sequence[Mapping[str, Any]], phase: Phase, *, verify: bool)
         else:
             ends.append(end + (end - begin) * (left[1] / done))
     return format_time(max(ends))
+
+
+def _share_done(wave: Mapping[str, Any]) -> float:
+    """The share of the tables of a campaign's only wave that are done with."""
+    undone: int = wave.get("left", 0) + wave["by_state"].get("failed", {"tables": 0})["tables"]
+    return max(0.0, 1 - undone / int(wave["tables"]))

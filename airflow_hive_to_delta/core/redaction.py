@@ -30,7 +30,13 @@ _CREDENTIALS = [
             r"(?:[\"']?\s*=\s*[\"']?|[\"']\s*:\s*[\"']))[^\s\"',;&}]+",
             r"\1***",
         ),
-        (r"((?:password|passwd):\s*)[^\s\"',;&}]+", r"\1***"),
+        (r"((?:password|passwd):\s*[\"']?)[^\s\"',;&}]+", r"\1***"),
+        # Names that no message has before a colon, as in YAML.
+        (
+            r"((?:secret[._-]access[._-]key|secret[._-]key|session[._-]token|client[._-]secret):\s*[\"']?)"
+            r"[^\s\"',;&}]+",
+            r"\1***",
+        ),
         (r"\b(bearer|basic)\s+[\w.~+/=-]{12,}", r"\1 ***"),
         (r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|dapi[0-9a-f]{32}(?:-\d)?)\b", "***"),
     )

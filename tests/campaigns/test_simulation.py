@@ -11,6 +11,7 @@ from airflow_hive_to_delta.campaigns.closing import close_wave
 from airflow_hive_to_delta.campaigns.leases import live_leases
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome
 from airflow_hive_to_delta.campaigns.states import FINAL, Retries
+from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.units import UnitWork, read_unit
 from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, plan_wave
 from airflow_hive_to_delta.core.errors import MissingError
@@ -97,3 +98,34 @@ def test_a_later_try_works_on_what_is_unfinished(tmp_path: Path) -> None:
 def test_the_number_of_tries_is_checked() -> None:
     with pytest.raises(ValueError, match="attempts is 0"):
         Retries(attempts=0)
+
+
+def work_on(store: CampaignStore, run: str, clock: Clock, *, fails: bool = False) -> str | None:
+    """A wave of two tables that takes an hour. Returns the forecast."""
+    wave = plan_wave(store, run, wave=Wave(tables=2), now=clock())
+    assert wave is not None
+    work = UnitWork(store, read_unit(store, wave.packed[0]), clock=clock, lease=dt.timedelta(hours=2))
+    tables = work.begin()
+    clock.move(hours=1)
+    for table in tables:
+        name = table.qualified_name
+        result = failed(name) if fails else converted(name, byte_count=1_000)
+        work.record(name, WorkOutcome.of_result("convert", result))
+    work.end()
+    forecast: str | None = close_wave(store, run, now=clock()).summary["forecast"]
+    return forecast
+
+
+def test_the_end_is_forecast_by_the_speed_of_the_waves_and_of_the_pauses_between_them(tmp_path: Path) -> None:
+    store, clock = local_store(tmp_path), Clock()
+    planned(store, [row(f"t{number}") for number in range(8)])
+    assert work_on(store, "one", clock) == "2026-11-18T16:00:00+00:00", "six more, two an hour"
+    clock.move(hours=23)
+    assert work_on(store, "two", clock) == "2026-11-21T13:00:00+00:00", "four more, two a day"
+
+
+def test_a_wave_that_gets_nothing_done_has_no_forecast(tmp_path: Path) -> None:
+    store, clock = local_store(tmp_path), Clock()
+    planned(store, [row(f"t{number}") for number in range(8)])
+    assert work_on(store, "one", clock, fails=True) is None
+    assert work_on(local_store(tmp_path), "two", clock) is not None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 WITH_CREDENTIALS = (
+    "password: 'canary' was refused",
+    "aws_session_token: canary",
+    "secret_access_key: 'canary'",
     "s3://AKIAIOSFODNN7EXAMPLE:canary/with/slash@bucket/t",
     "reading (s3a://key:canary@bucket/t) failed",
     "jdbc:postgresql://user:canary@host/db",
