@@ -15,7 +15,7 @@ from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.progress import count_work
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.spark.persistence import persisted
-from airflow_hive_to_delta.core.spark.versions import df_from_arrow
+from airflow_hive_to_delta.core.spark.versions import collect_arrow, df_from_arrow
 from airflow_hive_to_delta.core.storage.base import DELTA_LOG
 from airflow_hive_to_delta.core.storage.uri import Location
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Follows every other character in the order of keys.
 LAST_CHARACTER = "\U0010ffff"
 FILES_ARROW_SCHEMA = arrow_schema(FILES_SCHEMA)
+#: So many files are collected without a look at how many there are.
+_FEW = 5_000
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,13 @@ class ListedFiles:
             return rows if len(rows) <= most else None
         return self.collect() if self.table.num_rows <= most else None
 
+    def collect_table(self, most: int) -> pa.Table | None:
+        """The files in FILES_ARROW_SCHEMA; None when there are more than ``most``, or only Spark can hold so many."""
+        if self.table is None:
+            few = self.collect_few(min(most, _FEW))
+            return collect_arrow(self.frame, FILES_ARROW_SCHEMA, most) if few is None else files_table(few)
+        return self.table if self.table.num_rows <= most else None
+
     def count(self) -> tuple[int, int]:
         """The number of the files, and their bytes."""
         if self.table is not None:
@@ -153,6 +162,15 @@ class ListedFiles:
             return ListedFiles(self._spark, self.frame.join(paths, "path", "left_semi"), self.seen)
         wanted = pa.array([row.path for row in paths.collect()], pa.string())
         return ListedFiles(self._spark, self.table.filter(pc.is_in(self.table["path"], wanted)), self.seen)
+
+
+def files_table(files: Sequence[dict[str, Any]]) -> pa.Table:
+    """Files in FILES_ARROW_SCHEMA.
+
+    :param files: rows of FILES_SCHEMA.
+    """
+    rows = [{**file, "partition_values": map_pairs(file["partition_values"])} for file in files]
+    return pa.Table.from_pylist(rows, schema=FILES_ARROW_SCHEMA)
 
 
 def files_batch(files: list[tuple[str, int, int]], values: dict[str, str | None] | None) -> pa.RecordBatch:

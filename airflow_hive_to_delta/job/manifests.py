@@ -75,15 +75,13 @@ def write_manifest(batches: Iterable[pa.RecordBatch], destination: BinaryIO) -> 
 
 def read_list(spark: SparkSession, files: FileList) -> ListedFiles:
     """The files of a list, which Spark reads if it is a manifest."""
-    import pyarrow as pa
 
-    from airflow_hive_to_delta.core.files import FILES_ARROW_SCHEMA, ListedFiles, map_pairs
+    from airflow_hive_to_delta.core.files import ListedFiles, files_table
     from airflow_hive_to_delta.core.models import FILES_SCHEMA
 
     if files.manifest is not None:
         return ListedFiles(spark, spark.read.schema(FILES_SCHEMA).parquet(files.manifest))
-    rows = [{**file, "partition_values": map_pairs(file["partition_values"])} for file in files.files or []]
-    return ListedFiles(spark, pa.Table.from_pylist(rows, schema=FILES_ARROW_SCHEMA))
+    return ListedFiles(spark, files_table(files.files or []))
 
 
 def first_of(batches: Iterator[pa.RecordBatch], limit: int) -> tuple[list[dict[str, Any]], Iterator[pa.RecordBatch]]:

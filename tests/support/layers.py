@@ -15,7 +15,7 @@ LAYERS = (
     ("core/catalogs",),
     ("core/delta", "core/files"),
     ("core/runner", "core/schema", "core/spark", "core/storage"),
-    ("core/readers", "core/redaction", "core/progress"),
+    ("core/readers", "core/redaction", "core/progress", "core/arrow_columns"),
     ("core/options", "core/results", "core/extras"),
     ("core/models", "core/errors"),
 )

@@ -2,7 +2,8 @@
 
 Entries in JSON and checkpoints of all kinds are read: classic, multi-part and V2 with sidecars. The files of the table
 are a DataFrame, because there can be millions of them; only what is small is collected on the driver. Entries that are
-small together are read by the driver, all others and the checkpoints by Spark. A part of the log that is missing or
+small together are read by the driver, all others by Spark. Of a classic checkpoint the driver reads all, or, if it has
+many files, what identifies them. Spark reads the rest, and other checkpoints. A part of the log that is missing or
 cannot be read is an error.
 """
 
@@ -12,23 +13,28 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta.action_schemas import LATEST_ACTIONS_SCHEMA, READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import Metadata, metadata_of
+from airflow_hive_to_delta.core.delta.live_files import live_files_of, replay_live_files
 from airflow_hive_to_delta.core.delta.local_frames import collect_small, local_frame
+from airflow_hive_to_delta.core.delta.log import driver_reader
 from airflow_hive_to_delta.core.delta.log.driver_reader import (
     MOST_CHECKPOINT_BYTES,
     Action,
+    LargeCheckpoint,
     LogEntry,
     check_file,
     is_small,
     latest_file_actions,
     parse_checkpoint,
+    parse_large_checkpoint,
     read_entries,
 )
 from airflow_hive_to_delta.core.delta.log.files import commit_path, is_ours, log_folder
@@ -50,6 +56,7 @@ from airflow_hive_to_delta.core.storage.uri import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_hive_to_delta.core.storage.base import Storage
@@ -78,6 +85,37 @@ class Commit:
         return str(self.info.get("operation", "an unnamed operation"))
 
 
+@dataclass(frozen=True)
+class EntryHead:
+    """The beginning of an entry of the log."""
+
+    #: Its first line; of a very long one the beginning.
+    line: bytes
+    #: What comes after it, up to some length: for entries that do not begin with a ``commitInfo``.
+    rest: bytes
+
+    @cached_property
+    def commit_info(self) -> dict[str, Any] | None:
+        """The ``commitInfo``; None when the first line is none."""
+        try:
+            info = json.loads(self.line)["commitInfo"]
+        except (ValueError, LookupError, TypeError):
+            return None
+        return info if isinstance(info, dict) else None
+
+
+@dataclass(frozen=True)
+class _LargeLog:
+    """The actions of a version whose checkpoint the driver has read in part, and whose entries after it whole."""
+
+    checkpoint: LargeCheckpoint
+    later: list[Action]
+
+    @property
+    def state(self) -> list[Action]:
+        return [*self.checkpoint.state, *self.later]
+
+
 @dataclass
 class Snapshot:
     """The state of a table at one version. Each part of it is read when it is first used, and then kept."""
@@ -88,6 +126,8 @@ class Snapshot:
     segment: LogSegment
     #: The entries that the driver has read, by their versions.
     _entries: dict[int, LogEntry] = field(default_factory=dict, repr=False)
+    #: The beginnings of entries, by their versions.
+    _heads: dict[int, EntryHead] = field(default_factory=dict, repr=False)
 
     @property
     def root(self) -> Location:
@@ -142,6 +182,20 @@ class Snapshot:
         return None if self._latest_rows is None else [file for file in self._latest_rows if file["is_add"]]
 
     @cached_property
+    def live_table(self) -> pa.Table | None:
+        """The live files in LIVE_FILES_SCHEMA, where the driver holds them or can read them; otherwise None."""
+        if isinstance(self._actions, _LargeLog):
+            return replay_live_files(self._actions.checkpoint, self._actions.later, self.root)
+        return None if self.live_files is None else live_files_of(self.live_files)
+
+    @property
+    def files_of_first_entry(self) -> pa.Table | None:
+        """The files that entry 0 adds, in LIVE_FILES_SCHEMA; None unless the driver has read the checkpoint of it."""
+        if isinstance(self._actions, _LargeLog) and self.segment.checkpoint_version == 0:
+            return replay_live_files(self._actions.checkpoint, [], self.root)
+        return None
+
+    @cached_property
     def removed(self) -> DataFrame:
         """The removed files that have not expired from the log.
 
@@ -158,9 +212,14 @@ class Snapshot:
         if (actions := self.read_small(versions)) is not None:
             found = {action["version"]: action["commitInfo"] for action in actions if action["commitInfo"] is not None}
         else:
-            infos = self.read_commits(versions).where("commitInfo IS NOT NULL").select("version", "commitInfo")
-            with spark_call(f"Reading the history of {self.root}"):
-                found = {row.version: json.loads(row.commitInfo) for row in infos.collect()}
+            with ThreadPoolExecutor(_READERS) as pool:
+                heads = zip(versions, pool.map(self.read_head, versions), strict=True)
+                found = {version: head.commit_info for version, head in heads if head.commit_info is not None}
+            # Other writers may have it in any line.
+            if others := [version for version in versions if version not in found]:
+                infos = self.read_commits(others).where("commitInfo IS NOT NULL").select("version", "commitInfo")
+                with spark_call(f"Reading the history of {self.root}"):
+                    found |= {row.version: json.loads(row.commitInfo) for row in infos.collect()}
         commits = []
         last = -1
         for version in versions:
@@ -184,13 +243,17 @@ class Snapshot:
         version = "cast(substr(_metadata.file_name, 1, 20) as bigint) AS version"
         return log_reader(self.spark).schema(READ_ACTIONS_SCHEMA).json(paths).selectExpr("*", version)
 
-    def open_commit(self, version: int) -> BinaryIO:
-        """The entry of a version as a stream, from the storage unless it was read before.
+    def read_head(self, version: int) -> EntryHead:
+        """The beginning of an entry, from the storage unless it was read before.
 
-        :raises MissingError: it does not exist.
+        :raises MissingError: the entry does not exist.
         """
-        entry = self._entries.get(version)
-        return self.storage.open(commit_path(self.root, version)) if entry is None else BytesIO(entry.content)
+        if version not in self._heads:
+            entry = self._entries.get(version)
+            path = commit_path(self.root, version)
+            with self.storage.open(path) if entry is None else BytesIO(entry.content) as stream:
+                self._heads[version] = EntryHead(stream.readline(_LONGEST_LINE), stream.read(_BYTES_AFTER))
+        return self._heads[version]
 
     def file_actions(self, actions: DataFrame, column: str) -> DataFrame:
         """The actions of one kind, ``add`` or ``remove``, with their fields as columns and the ``key`` of their file.
@@ -218,7 +281,7 @@ class Snapshot:
         return actions
 
     @property
-    def _actions(self) -> DataFrame | list[Action]:
+    def _actions(self) -> DataFrame | _LargeLog | list[Action]:
         return self._replay[0]
 
     @property
@@ -227,7 +290,7 @@ class Snapshot:
         return self._replay[1]
 
     @cached_property
-    def _replay(self) -> tuple[DataFrame | list[Action], dict[str, Any]]:
+    def _replay(self) -> tuple[DataFrame | _LargeLog | list[Action], dict[str, Any]]:
         """The actions that make up this version, on the driver or on Spark, and the state that they lead to.
 
         If a checkpoint cannot be read, an older one and the entries after it are read instead. Delta does so too, but
@@ -256,12 +319,17 @@ class Snapshot:
         check_readable(Protocol.of(state["protocol"]), f"{self.root} at version {self.version}")
         return actions, state
 
-    def _actions_of_segment(self) -> DataFrame | list[Action]:
+    def _actions_of_segment(self) -> DataFrame | _LargeLog | list[Action]:
         if (small := self.read_small(self.segment.commits)) is not None:
             if not self.segment.checkpoint:
                 return small
             if (checkpoint := self._read_small_checkpoint()) is not None:
                 return checkpoint + small
+            if (large := self._read_large_checkpoint()) is not None:
+                return _LargeLog(large, small)
+        return self._frame_of_segment()
+
+    def _frame_of_segment(self) -> DataFrame:
         parts = []
         if self.segment.commits:
             parts.append(self.read_commits(self.segment.commits).drop("commitInfo"))
@@ -273,12 +341,9 @@ class Snapshot:
         """The actions of the checkpoint, for the driver to go on with; None when they are for Spark to go on with."""
         if self.segment.checkpoint_size > MOST_CHECKPOINT_BYTES:
             return None
-        names, version = self.segment.checkpoint, self.segment.checkpoint_version
-        if len(names) == 1 and names[0].endswith(".parquet") and version is not None:
-            with self.storage.open(log_folder(self.root).child(names[0])) as file:
-                content = file.read()
+        if (content := self._read_classic_checkpoint()) is not None:
             with suppress(ValueError):  # Spark reads it, or says what is wrong with it
-                return parse_checkpoint(content, version)
+                return parse_checkpoint(content, self.segment.checkpoint_version or 0)
         frame = self._checkpoint()
         with spark_call(f"Reading version {self.version} of {self.root}"):
             actions = collect_small(frame)
@@ -288,6 +353,23 @@ class Snapshot:
         except ValueError:
             return None
         return actions
+
+    def _read_large_checkpoint(self) -> LargeCheckpoint | None:
+        """What the driver reads of a checkpoint with many files; None when it is for Spark to read."""
+        if not MOST_CHECKPOINT_BYTES < self.segment.checkpoint_size <= driver_reader.MOST_LARGE_CHECKPOINT_BYTES:
+            return None
+        if (content := self._read_classic_checkpoint()) is not None:
+            with suppress(ValueError):
+                return parse_large_checkpoint(content, self.segment.checkpoint_version or 0)
+        return None
+
+    def _read_classic_checkpoint(self) -> bytes | None:
+        """The content of the checkpoint, if it is one Parquet file."""
+        names = self.segment.checkpoint
+        if len(names) != 1 or not names[0].endswith(".parquet"):
+            return None
+        with self.storage.open(log_folder(self.root).child(names[0])) as file:
+            return file.read()
 
     def _why_unreadable(self) -> HiveToDeltaError | None:
         """The error of reading the checkpoint of the segment; None when it can be read, or there is none."""
@@ -318,11 +400,11 @@ class Snapshot:
 
         if self._latest_rows is not None:
             return local_frame(self.spark, self._latest_rows, LATEST_ACTIONS_SCHEMA)
-        assert not isinstance(self._actions, list)
+        actions = self._frame_of_segment() if isinstance(self._actions, (_LargeLog, list)) else self._actions
         vector = F.concat_ws("|", "deletion_vector.storageType", "deletion_vector.pathOrInlineDv",
                              F.col("deletion_vector.offset").cast("string"))  # fmt: skip
         file_actions = (
-            self._actions.where("add IS NOT NULL OR remove IS NOT NULL")
+            actions.where("add IS NOT NULL OR remove IS NOT NULL")
             .selectExpr(*_FILE_COLUMNS)
             .withColumn("key", canonical_log_uri_column("path", self.root))
             .withColumn("spelling", decoded_path_column("path"))
@@ -333,15 +415,16 @@ class Snapshot:
         by_file = file_actions.groupBy("key", "spelling", "vector").agg(latest)
         return by_file.select("key", *(f"latest.{name}" for name in columns))
 
-    def _state_rows(self, actions: DataFrame | list[Action]) -> list[dict[str, Any]]:
+    def _state_rows(self, actions: DataFrame | _LargeLog | list[Action]) -> list[dict[str, Any]]:
         """The actions that say more than which files there are."""
-        if isinstance(actions, list):
-            return [action for action in actions if any(action[kind] is not None for kind in _STATE)]
+        if isinstance(actions, (_LargeLog, list)):
+            known = actions if isinstance(actions, list) else actions.state
+            return [action for action in known if any(action[kind] is not None for kind in _STATE)]
         with spark_call(f"Reading version {self.version} of {self.root}"):
             found = actions.where(" OR ".join(f"{kind} IS NOT NULL" for kind in _STATE)).select("version", *_STATE)
             return [row.asDict(recursive=True) for row in found.collect()]
 
-    def _read_state(self, actions: DataFrame | list[Action]) -> dict[str, Any]:
+    def _read_state(self, actions: DataFrame | _LargeLog | list[Action]) -> dict[str, Any]:
         state: dict[str, Any] = {"protocol": None, "metaData": None, "txn": {}}
         for row in sorted(self._state_rows(actions), key=_version):
             for kind in ("protocol", "metaData"):
@@ -365,6 +448,11 @@ def snapshot_of(spark: SparkSession, storage: Storage, root: Location, version: 
     return Snapshot(spark, storage, log_segment(storage, root, version))
 
 
+#: The first line of an entry of ours, which may carry a text of the user's own, is read up to this length.
+_LONGEST_LINE = 4 * 1024 * 1024
+_BYTES_AFTER = 4096
+#: Entries that are looked at side by side.
+_READERS = 32
 #: Found in Spark's error for a file that is damaged or missing.
 _DAMAGED = re.compile(
     r"is not a Parquet file|can not read class|could not read page|corrupt|CANNOT_READ_FILE_FOOTER|MALFORMED_RECORD"

@@ -14,7 +14,6 @@ Files that this package added belong to *Hive*; those that any other writer adde
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping
@@ -25,12 +24,17 @@ from hashlib import blake2b
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.core.delta.local_frames import arrow_table, local_frame
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_hive_to_delta.core.delta.local_frames import arrow_table
 from airflow_hive_to_delta.core.delta.log.spark_reader import log_reader
 from airflow_hive_to_delta.core.delta.snapshot import Commit
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.lifecycle.records import Records
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.spark.errors import spark_call
+from airflow_hive_to_delta.core.spark.versions import df_from_arrow
 from airflow_hive_to_delta.core.storage.uri import Location, canonical_log_uri
 
 if TYPE_CHECKING:
@@ -48,10 +52,6 @@ _MENTIONS_SCHEMA = (
 _MOST_PARTS = 20
 #: Entries that are looked at side by side.
 _READERS = 32
-#: The first line of an entry of ours, which may carry a text of the user's own, is read up to this length.
-_LONGEST_LINE = 4 * 1024 * 1024
-#: Read after the first line, for entries that do not begin with a ``commitInfo``.
-_BYTES_AFTER = 4096
 
 
 @dataclass(frozen=True)
@@ -229,9 +229,10 @@ class Ledger:
         return log_reader(self.snapshot.spark).schema(_MENTIONS_SCHEMA).parquet(*paths)
 
     @cached_property
-    def _few_mentions(self) -> list[dict[str, Any]] | None:
-        """What :meth:`_read_entries` gives, where the driver reads the entries; otherwise None."""
-        actions = self.snapshot.read_small(self._unkept)
+    def _few_mentions(self) -> pa.Table | None:
+        """What :meth:`_read_entries` gives, where the driver has read the entries or their files; otherwise None."""
+        added = self.snapshot.files_of_first_entry if 0 in self._unkept and self.entries[0].ours else None
+        actions = self.snapshot.read_small([version for version in self._unkept if version or added is None])
         if actions is None:
             return None
         found = []
@@ -251,14 +252,15 @@ class Ledger:
                         "partition_values": add and add["partitionValues"],
                     }
                 )
-        return found
+        mentions = arrow_table(found, _MENTIONS_SCHEMA)
+        return mentions if added is None else pa.concat_tables([_first_mentions(added), mentions])
 
     def _read_entries(self) -> DataFrame:
         """Read the files that the entries which are not kept name; of other writers only those that they added."""
         from pyspark.sql import functions as F  # noqa: N812
 
         if self._few_mentions is not None:
-            return local_frame(self.snapshot.spark, self._few_mentions, _MENTIONS_SCHEMA)
+            return df_from_arrow(self.snapshot.spark, self._few_mentions, _MENTIONS_SCHEMA)
         our_versions = [version for version in self._unkept if self.entries[version].ours]
         entries = self.snapshot.read_commits(self._unkept)
         ours = F.col("version").isin(our_versions) if our_versions else F.lit(False)
@@ -295,11 +297,21 @@ def read_ledger(snapshot: Snapshot, known: Mapping[int, EntryIdentity] | None = 
     return Ledger(snapshot, _choose_parts(parts, entries), entries)
 
 
-def _write_mentions(storage: Storage, path: Location, mentions: list[dict[str, Any]]) -> None:
-    import pyarrow.parquet as pq
+def _first_mentions(added: pa.Table) -> pa.Table:
+    """What the conversion's entry says of the files that it adds.
 
+    :param added: the files in LIVE_FILES_SCHEMA.
+    """
+    columns: dict[str, Any] = {name: added[name] for name in ("key", "size", "modification_time", "partition_values")}
+    for name, value in (("version", 0), ("ours", True), ("is_add", True)):
+        columns[name] = pa.repeat(value, added.num_rows)
+    schema = arrow_schema(_MENTIONS_SCHEMA)
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _write_mentions(storage: Storage, path: Location, mentions: pa.Table) -> None:
     content = BytesIO()
-    pq.write_table(arrow_table(mentions, _MENTIONS_SCHEMA), content, compression="zstd")
+    pq.write_table(mentions, content, compression="zstd")
     content.seek(0)
     storage.put_if_absent(path, content)
 
@@ -346,14 +358,8 @@ def _read_part(records: Records, part: _Part) -> _Part:
 def _read_identity(snapshot: Snapshot, version: int) -> EntryIdentity | None:
     """Read the identity of an entry; None when Delta has just cleaned it up."""
     try:
-        with snapshot.open_commit(version) as entry:
-            line = entry.readline(_LONGEST_LINE)
-            rest = entry.read(_BYTES_AFTER)
+        head = snapshot.read_head(version)
     except MissingError:
         return None
-    try:
-        info = json.loads(line)["commitInfo"]
-    except (ValueError, LookupError, TypeError):
-        info = None
-    ours = Commit(version, 0, info).ours if isinstance(info, dict) else False
-    return EntryIdentity(blake2b(line + rest, digest_size=16).hexdigest(), ours)
+    digest = blake2b(head.line + head.rest, digest_size=16).hexdigest()
+    return EntryIdentity(digest, Commit(version, 0, head.commit_info or {}).ours)

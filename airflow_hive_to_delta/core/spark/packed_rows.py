@@ -22,6 +22,14 @@ def pack_rows(table: pa.Table, most: int) -> list[bytes]:
     return [_pack(batch) for batch in table.combine_chunks().to_batches(most)]
 
 
+def pack_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pack each batch into one value. It is a function for ``mapInArrow``."""
+    import pyarrow as pa
+
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([pa.array([_pack(batch)], pa.binary())], ["block"])
+
+
 def unpack_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows that were packed into the first column of batches. It is a function for ``mapInArrow``."""
     import pyarrow as pa

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.spark.packed_rows import pack_rows, unpack_rows
+from airflow_hive_to_delta.core.spark.packed_rows import pack_batches, pack_rows, unpack_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,6 +84,24 @@ def packed_df(spark: SparkSession, table: pa.Table, most: int) -> DataFrame:
     if blocks and _is_spark_4():
         return spark.createDataFrame(pa.table({"block": pa.array(blocks, pa.binary())}), _PACKED_SCHEMA)
     return spark.createDataFrame([(bytearray(block),) for block in blocks], _PACKED_SCHEMA)
+
+
+def collect_arrow(frame: DataFrame, schema: pa.Schema, most: int) -> pa.Table | None:
+    """The rows of a DataFrame as an Arrow table; None when there are more than ``most``.
+
+    :param frame: a DataFrame that is persisted, for its rows are counted first.
+    :param schema: its schema in Arrow's words.
+    """
+    import pyarrow as pa
+
+    if frame.count() > most:
+        return None
+    if _is_spark_4():
+        return frame.toArrow().cast(schema)
+    # PySpark 3.5 gives no Arrow table: Python workers pack its rows.
+    packed = frame.mapInArrow(pack_batches, _PACKED_SCHEMA).collect()
+    blocks = pa.table({"block": pa.array([row.block for row in packed], pa.binary())})
+    return pa.Table.from_batches(unpack_rows(iter(blocks.to_batches())), None if packed else schema).cast(schema)
 
 
 def file_metadata(data: DataFrame) -> Column:

@@ -10,9 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
 MOST_BYTES = 4 * 1024 * 1024
 #: More entries than this are left to Spark.
 MOST_ENTRIES = 500
-#: A checkpoint of more bytes is left to Spark. A file takes some 50 in it.
+#: The actions of a checkpoint of more bytes are left to Spark. A file takes some 50 in it.
 MOST_CHECKPOINT_BYTES = 256 * 1024
+#: Of a checkpoint of more bytes the driver reads nothing. It needs some 300 bytes of memory for each file.
+MOST_LARGE_CHECKPOINT_BYTES = 64 * 1024 * 1024
 #: Entries that are read side by side.
 _READERS = 32
 
@@ -43,6 +47,23 @@ _CHECKPOINT_COLUMNS = [
 #: One line of an entry, or one row of a checkpoint, in the columns of READ_ACTIONS_SCHEMA and with its ``version``. The
 #: ``commitInfo`` of a line is a dict; a row has none.
 Action = dict[str, Any]
+
+
+#: What the driver reads of each live file of a large checkpoint; ``has_vector`` is whether rows of it are deleted by a
+#: deletion vector.
+LARGE_CHECKPOINT_SCHEMA = (
+    "path string, partition_values map<string,string>, size bigint, modification_time bigint, has_vector boolean"
+)
+
+
+@dataclass(frozen=True)
+class LargeCheckpoint:
+    """What the driver reads of a checkpoint that has too many files for a dict each."""
+
+    #: The rows that say more than which files there are.
+    state: list[Action]
+    #: Its live files, in LARGE_CHECKPOINT_SCHEMA.
+    files: pa.Table
 
 
 @dataclass(frozen=True)
@@ -111,6 +132,32 @@ def parse_checkpoint(content: bytes, version: int) -> list[Action]:
     return actions
 
 
+def parse_large_checkpoint(content: bytes, version: int) -> LargeCheckpoint:
+    """The state and the live files of a classic checkpoint in one file.
+
+    :raises ValueError: it is not one that can be read without doubt, or names a sidecar.
+    """
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        state = file.read(columns=[name for name in _CHECKPOINT_COLUMNS if name.startswith(_STATE_COLUMNS)])
+        says_more = reduce(pc.or_, (pc.is_valid(state[name]) for name in state.column_names))
+        rows = state.filter(says_more).to_pylist(maps_as_pydicts="strict")
+        adds = file.read(columns=_FILE_COLUMNS).column("add").combine_chunks()
+        adds = adds.filter(pc.is_valid(adds))
+        fields = {field.name: adds.field(number) for number, field in enumerate(adds.type)}
+        vector = fields.get("deletionVector")
+        columns = [fields[name] for name in ("path", "partitionValues", "size", "modificationTime")]
+        columns.append(pa.repeat(False, len(adds)) if vector is None else pc.is_valid(vector))
+        schema = arrow_schema(LARGE_CHECKPOINT_SCHEMA)
+        files = pa.table([column.cast(kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)
+    except (pa.ArrowException, OSError, KeyError, OverflowError) as error:
+        raise ValueError(str(error)) from error
+    if any(row.get("sidecar") is not None for row in rows) or files["path"].null_count:
+        raise ValueError("its files are elsewhere, or one has no path")
+    actions = [{name: read(row.get(name)) for name, read in _COLUMNS.items()} | {"version": version} for row in rows]
+    return LargeCheckpoint(actions, files)
+
+
 def check_file(action: Action) -> None:
     """Check that the path of the file of an action, if it has one, can be decoded.
 
@@ -155,6 +202,12 @@ def latest_file_actions(actions: Iterable[Action], root: Location) -> list[dict[
     return list(latest.values())
 
 
+_STATE_COLUMNS = ("protocol.", "metaData.", "txn.", "sidecar.")
+#: The columns of a large checkpoint that are read of its files.
+_FILE_COLUMNS = [
+    *(f"add.{name}" for name in ("path", "partitionValues", "size", "modificationTime")),
+    "add.deletionVector.storageType",
+]
 _Reader = Callable[[Any], Any]
 
 

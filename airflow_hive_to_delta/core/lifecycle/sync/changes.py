@@ -14,22 +14,25 @@ from itertools import product
 from operator import add
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from airflow_hive_to_delta.core.delta import local_frames
 from airflow_hive_to_delta.core.delta.action_schemas import VECTOR_SCHEMA
 from airflow_hive_to_delta.core.delta.local_frames import arrow_table, collect_small, local_frame
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError
-from airflow_hive_to_delta.core.lifecycle.sync.unchanged import find_unchanged_files
+from airflow_hive_to_delta.core.lifecycle.sync.mirrored import FOUND_SCHEMA, MirroredFiles, compare_mirrored
 from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA
 from airflow_hive_to_delta.core.parquet.scan import PathReader
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.persistence import persisted
 from airflow_hive_to_delta.core.spark.sql import sql_literal
+from airflow_hive_to_delta.core.spark.versions import df_from_arrow
 from airflow_hive_to_delta.core.storage.existence import look_up_files
 from airflow_hive_to_delta.core.storage.uri import canonical_uri, canonical_uri_column, parse_location
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from airflow_hive_to_delta.core.delta.snapshot import Snapshot
     from airflow_hive_to_delta.core.files import ListedFiles
@@ -70,12 +73,6 @@ _JOINED_SCHEMA = (
     f"l_size bigint, l_time bigint, l_values map<string,string>, l_vector {VECTOR_SCHEMA}, delta boolean, "
     "hive boolean, hive_size bigint, hive_time bigint, hive_values map<string,string>, tombstone boolean"
 )
-#: A file and its kind.
-_CLASSIFIED_SCHEMA = (
-    "key string, hive boolean, h_path string, h_size bigint, h_time bigint, l_path string, "
-    f"l_values map<string,string>, l_size bigint, l_vector {VECTOR_SCHEMA}, kind string, partition string, "
-    "folder string"
-)
 _RowsByKey = dict[str, list[dict[str, Any]]]
 #: Kinds that change the Delta table.
 _CHANGES = ("new", "replaced", "gone", "conflict", "lost")
@@ -94,16 +91,21 @@ class WaitingPartitions:
 class Differences:
     """Every file that Hive or the log knows, with its kind."""
 
-    #: ``key``, ``kind``, ``partition``; of Hive's file ``h_path``, ``h_size``, ``h_time``; of the log's ``l_path``,
-    #: ``l_values``, ``l_size``, ``l_vector``.
+    #: The files in FOUND_SCHEMA.
     _make_frame: Callable[[], DataFrame]
     #: Files of each kind, their bytes in Hive, how many of them are live, and the bytes of those by the log.
     totals: dict[str, tuple[int, int, int, int]]
+    #: The files of all kinds but ``same``, where those are at hand without the others.
+    _make_changed: Callable[[], DataFrame] | None = None
 
     @cached_property
     def frame(self) -> DataFrame:
-        """Every file, with the columns above."""
+        """Every file, in FOUND_SCHEMA."""
         return self._make_frame()
+
+    @cached_property
+    def _changed(self) -> DataFrame:
+        return self._make_changed() if self._make_changed else self.frame
 
     def count(self, *kinds: str) -> int:
         return self._sum(kinds, 0)
@@ -121,7 +123,8 @@ class Differences:
         return sum(self.totals[kind][which] for kind in kinds if kind in self.totals)
 
     def of(self, kinds: Collection[str]) -> DataFrame:
-        return self.frame.where(self.frame["kind"].isin(list(kinds)))
+        frame = self.frame if "same" in kinds else self._changed
+        return frame.where(frame["kind"].isin(list(kinds)))
 
     def some(self, *kinds: str) -> str:
         """A few of the files, for a message."""
@@ -182,11 +185,9 @@ def find_differences(
 
     doing = f"Comparing the files of {snapshot.root} with its log"
     with spark_call(doing):
-        unchanged = find_unchanged_files(snapshot, ledger, files, partition_types, options)
-    if unchanged is not None:
-        size = sum(file["h_size"] for file in unchanged)
-        counted = {"same": (len(unchanged), size, len(unchanged), size)} if unchanged else {}
-        yield Differences(lambda: local_frame(snapshot.spark, unchanged, _CLASSIFIED_SCHEMA), counted)
+        mirrored = compare_mirrored(snapshot, ledger, files, partition_types, options, quiet_since)
+    if mirrored is not None:
+        yield _differences_of(mirrored, snapshot.spark)
         return
     with _read_partitions(snapshot, files, PathReader(str(snapshot.root), partition_types, options), doing) as hives:
         with spark_call(doing):
@@ -285,6 +286,24 @@ def _join_by_key(hive: _RowsByKey, live: _RowsByKey, ledger: _RowsByKey, tombs: 
         for key in {**hive, **live, **ledger}
         for one, two, three, four in product(*(side.get(key, none) for side in (hive, live, ledger, tombs)))
     ]
+
+
+def _differences_of(mirrored: MirroredFiles, spark: SparkSession) -> Differences:
+    """The differences that the driver has found."""
+
+    whole = pa.concat_tables([mirrored.changed, mirrored.unchanged])
+    counted = whole.group_by("kind").aggregate(
+        [("key", "count"), ("h_size", "sum"), ("l_path", "count"), ("l_size", "sum")]
+    )
+    totals = {
+        row["kind"]: (row["key_count"], row["h_size_sum"] or 0, row["l_path_count"], row["l_size_sum"] or 0)
+        for row in counted.to_pylist()
+    }
+    return Differences(
+        lambda: df_from_arrow(spark, whole, FOUND_SCHEMA),
+        totals,
+        lambda: df_from_arrow(spark, mirrored.changed, FOUND_SCHEMA),
+    )
 
 
 def _count_kinds(frame: DataFrame, *, few: bool) -> Differences:

@@ -1,0 +1,152 @@
+"""What has changed in Hive since the last sync of a table that nobody but this package has ever written to.
+
+Such a table mirrors Hive's: every live file in its log is Hive's, and a file is ``new``, ``same``, ``replaced`` or
+``gone``, whatever the log held before. So the driver compares the listed files with the live ones as columns, without
+Spark, also where there are very many; :mod:`changes` compares all other tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_hive_to_delta.core.arrow_columns import equal_or_both_null, map_values, one_array
+from airflow_hive_to_delta.core.delta.action_schemas import VECTOR_SCHEMA
+from airflow_hive_to_delta.core.errors import HiveToDeltaError
+from airflow_hive_to_delta.core.parquet.add_actions import FileLocator
+from airflow_hive_to_delta.core.parquet.located_files import LocatedFiles, locate_files
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
+
+if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.delta.snapshot import Snapshot
+    from airflow_hive_to_delta.core.files import ListedFiles
+    from airflow_hive_to_delta.core.lifecycle.ledger import Ledger
+    from airflow_hive_to_delta.core.options import ConversionOptions
+
+#: What a comparison finds of each file: of Hive's ``h_path``, ``h_size`` and ``h_time``, of the log's ``l_path``,
+#: ``l_values``, ``l_size`` and ``l_vector``; and whether this package was the last to add it (``hive``).
+FOUND_SCHEMA = (
+    "key string, hive boolean, h_path string, h_size bigint, h_time bigint, l_path string, "
+    f"l_values map<string,string>, l_size bigint, l_vector {VECTOR_SCHEMA}, kind string, partition string, "
+    "folder string"
+)
+#: More files than this are compared by Spark. The driver needs some 600 bytes of memory for each of them meanwhile.
+MOST_FILES = 1_000_000
+
+
+@dataclass(frozen=True)
+class MirroredFiles:
+    """The files of Hive and of the log, in FOUND_SCHEMA."""
+
+    #: The files of all kinds but ``same``.
+    changed: pa.Table
+    #: The files of the kind ``same``.
+    unchanged: pa.Table
+
+
+def compare_mirrored(
+    snapshot: Snapshot,
+    ledger: Ledger,
+    files: ListedFiles,
+    partition_types: dict[str, str],
+    options: ConversionOptions,
+    quiet_since: int | None,
+) -> MirroredFiles | None:
+    """Compare Hive's files with the log.
+
+    None where others have written to the table or may have, where a file cannot be part of it, and where the driver
+    does not hold the files of both.
+
+    :param quiet_since: a partition in which Hive has a file of after this time, in milliseconds since the epoch, waits.
+    """
+    if not ledger.is_all_ours or (live := snapshot.live_table) is None:
+        return None
+    if (listed := files.collect_table(MOST_FILES)) is None or live.num_rows > MOST_FILES:
+        return None
+    try:
+        located = locate_files(listed, FileLocator(snapshot.root, partition_types, options), list(partition_types))
+    except HiveToDeltaError:
+        return None
+    hive_keys, live_keys = one_array(located.files["key"]), one_array(live["key"])
+    if any(pc.count_distinct(keys).as_py() < len(keys) for keys in (hive_keys, live_keys)):
+        return None
+    if pc.any(live["has_vector"]).as_py():
+        return None
+    found = _join(located, live, pc.index_in(hive_keys, live_keys), list(partition_types))
+    only_live = pc.invert(pc.is_in(live_keys, hive_keys))
+    found = pa.concat_tables([found, _gone(live.filter(only_live), list(partition_types))])
+    is_same = pc.equal(found["kind"], "same")
+    changed, unchanged = found.filter(pc.invert(is_same)), found.filter(is_same)
+    if quiet_since is not None and changed.num_rows:
+        is_young = pc.fill_null(pc.greater(found["h_time"], quiet_since), False)
+        waits = pc.is_in(changed["partition"], pc.unique(found["partition"].filter(is_young)))
+        kinds = pc.if_else(waits, "waiting", changed["kind"])
+        changed = changed.set_column(changed.column_names.index("kind"), "kind", kinds)
+    return MirroredFiles(changed, unchanged)
+
+
+def _join(located: LocatedFiles, live: pa.Table, places: pa.Array, partition_columns: Sequence[str]) -> pa.Table:
+    """The files of Hive with what the log has of them.
+
+    :param places: the row of each file in ``live``; null for one that is not in the log.
+    """
+    hive = located.files
+    logged = live.take(places)
+    maps = one_array(logged["partition_values"])
+    values = [
+        (name, ours, map_values(maps, name)) for name, ours in zip(partition_columns, located.values, strict=True)
+    ]
+    size, times = one_array(hive["size"]), [one_array(table["modification_time"]) for table in (hive, logged)]
+    is_same = pc.and_(pc.fill_null(pc.equal(size, one_array(logged["size"])), False), _are_same_times(*times))
+    for _, ours, logs in values:
+        # An empty text is a null for Delta (rule 19).
+        is_empty = pc.fill_null(pc.equal(logs, ""), False)
+        is_same = pc.and_(is_same, equal_or_both_null(ours, pc.if_else(is_empty, None, logs)))
+    kind = pc.if_else(pc.is_null(places), "new", pc.if_else(is_same, "same", "replaced"))
+    partition = _partition_texts([(name, pc.coalesce(ours, logs)) for name, ours, logs in values], len(kind))
+    return _table(one_array(hive["key"]), hive, logged, kind, partition)
+
+
+def _gone(logged: pa.Table, partition_columns: Sequence[str]) -> pa.Table:
+    """The files of the log that Hive has no more."""
+    maps, count = one_array(logged["partition_values"]), logged.num_rows
+    hive = pa.table({name: pa.nulls(count, logged.schema.field(name).type) for name in _OF_HIVE})
+    partition = _partition_texts([(name, map_values(maps, name)) for name in partition_columns], count)
+    return _table(one_array(logged["key"]), hive, logged, pa.repeat(pa.scalar("gone"), count), partition)
+
+
+_OF_HIVE = ["path", "size", "modification_time"]
+
+
+def _table(key: pa.Array, hive: pa.Table, logged: pa.Table, kind: pa.Array, partition: pa.Array) -> pa.Table:
+    path, size, time = (one_array(hive[name]) for name in _OF_HIVE)
+    logs_path, logs_values, logs_size = (one_array(logged[name]) for name in ("path", "partition_values", "size"))
+    folder = pc.replace_substring_regex(key, "/[^/]*$", "")
+    schema = arrow_schema(FOUND_SCHEMA)
+    vector = pa.nulls(len(key), schema.field("l_vector").type)
+    is_hives = pc.if_else(pc.is_valid(logs_path), True, None)
+    columns = [key, is_hives, path, size, time, logs_path, logs_values, logs_size, vector, kind, partition, folder]
+    return pa.table(columns, schema=schema)
+
+
+def _are_same_times(listed: pa.Array, logged: pa.Array) -> pa.Array:
+    """Whether two times may be the same: a storage may know a time to the second only, or not at all."""
+    seconds = [pc.divide(times, 1000) for times in (listed, logged)]
+    is_whole = [
+        pc.equal(times, pc.multiply(whole, 1000)) for times, whole in zip((listed, logged), seconds, strict=True)
+    ]
+    about = pc.and_(pc.or_(*is_whole), pc.equal(*seconds))
+    unknown = pc.or_(pc.is_null(listed), pc.or_(pc.is_null(logged), pc.fill_null(pc.equal(logged, 0), False)))
+    return pc.or_(unknown, pc.fill_null(pc.or_(pc.equal(listed, logged), about), False))
+
+
+def _partition_texts(values: Sequence[tuple[str, pa.Array]], count: int) -> pa.Array:
+    """The partition of each file for people: ``year=2024/month=01``."""
+    if not values:
+        return pa.repeat(pa.scalar("the table"), count)
+    texts = [pc.binary_join_element_wise(f"{name}=", pc.fill_null(each, "null"), "") for name, each in values]
+    return pc.binary_join_element_wise(*texts, "/")
