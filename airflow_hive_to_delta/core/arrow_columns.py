@@ -7,6 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+#: The driver compares the files of a table as columns up to so many; more are for Spark. Python needs some 1,300 bytes
+#: for each of them meanwhile, and clusters give it a few hundred MB beside the driver's JVM.
+MOST_FILES = 250_000
+
 
 def number_groups(columns: Sequence[pa.Array], length: int) -> tuple[pa.Array, list[int]]:
     """Number the groups of rows that are equal in all of some columns. Nulls are equal to each other.

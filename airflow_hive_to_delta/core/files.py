@@ -131,10 +131,12 @@ class ListedFiles:
         return self.collect() if self.table.num_rows <= most else None
 
     def collect_table(self, most: int) -> pa.Table | None:
-        """The files in FILES_ARROW_SCHEMA; None when there are more than ``most``, or only Spark can hold so many."""
+        """The files in FILES_ARROW_SCHEMA; None when there are more than ``most``. Use it where the files are kept."""
         if self.table is None:
             few = self.collect_few(min(most, _FEW))
-            return collect_arrow(self.frame, FILES_ARROW_SCHEMA, most) if few is None else files_table(few)
+            if few is not None:
+                return files_table(few)
+            return collect_arrow(self.frame, FILES_ARROW_SCHEMA) if self.frame.count() <= most else None
         return self.table if self.table.num_rows <= most else None
 
     def count(self) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
+from airflow_hive_to_delta.core import arrow_columns
 from airflow_hive_to_delta.core.delta import local_frames
 from airflow_hive_to_delta.core.delta.log import driver_reader
 from airflow_hive_to_delta.core.parquet import describe
@@ -21,7 +22,7 @@ ALL_ON_SPARK = "HIVE_TO_DELTA_ALL_ON_SPARK"
 
 def leave_nothing_to_the_driver() -> None:
     """Have Spark do in this process what the driver does for small tables."""
-    driver_reader.MOST_BYTES = local_frames.MOST_ROWS = describe.FEW_FILES = -1
+    driver_reader.MOST_BYTES = local_frames.MOST_ROWS = describe.FEW_FILES = arrow_columns.MOST_FILES = -1
 
 
 @contextmanager
@@ -53,6 +54,15 @@ def no_small_frames() -> Iterator[None]:
     """Collect no rows of a DataFrame, as if it had many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_frames, "MOST_ROWS", -1)
+        patch.setattr(arrow_columns, "MOST_FILES", -1)
+        yield
+
+
+@contextmanager
+def large_checkpoints() -> Iterator[None]:
+    """Have the driver read every checkpoint in part, as it does with large ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver_reader, "MOST_CHECKPOINT_BYTES", 0)
         yield
 
 

@@ -14,12 +14,14 @@ from airflow_hive_to_delta.core.delta.log.driver_reader import (
     LARGE_CHECKPOINT_SCHEMA,
     Action,
     LargeCheckpoint,
+    count_rows,
     latest_file_actions,
 )
 from airflow_hive_to_delta.core.storage.uri import Location, canonical_log_uri, canonical_uri, decoded_path
 
-#: The live files: ``key`` is the canonical URI, ``path`` is as the log has it.
-LIVE_FILES_SCHEMA = f"key string, {LARGE_CHECKPOINT_SCHEMA}"
+#: The live files: ``key`` is the canonical URI, ``path`` is as the log has it, ``rows`` are those of the statistics.
+LIVE_FILES_SCHEMA = f"key string, {LARGE_CHECKPOINT_SCHEMA}, rows bigint"
+_WITHOUT_ROWS = f"key string, {LARGE_CHECKPOINT_SCHEMA}"
 #: A relative path that is the same before and after it is decoded.
 _SIMPLE_PATH = "^[A-Za-z0-9_=.-][A-Za-z0-9_=./-]*$"
 
@@ -29,17 +31,25 @@ def live_files_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
     :param rows: in LATEST_ACTIONS_SCHEMA.
     """
-    return arrow_table([{**row, "has_vector": row["deletion_vector"] is not None} for row in rows], LIVE_FILES_SCHEMA)
+    files = list(rows)
+    table = arrow_table([{**file, "has_vector": file["deletion_vector"] is not None} for file in files], _WITHOUT_ROWS)
+    return table.append_column("rows", count_rows(pa.array([file["stats"] for file in files], pa.string())))
 
 
-def replay_live_files(checkpoint: LargeCheckpoint, later: Sequence[Action], root: Location) -> pa.Table | None:
+def replay_live_files(
+    checkpoint: LargeCheckpoint, later: Sequence[Action], root: Location, *, with_rows: bool
+) -> pa.Table | None:
     """The live files of a checkpoint and the entries after it, in LIVE_FILES_SCHEMA. None when only Spark can tell.
 
     As in Delta, a file is identified by its path, as it is decoded, and its deletion vector. What the vectors of the
     checkpoint are is not known here.
+
+    :param with_rows: whether the rows of the checkpoint's files are read; else they are null.
     """
     try:
         files = checkpoint.files.add_column(0, "key", _keys(one_array(checkpoint.files["path"]), root))
+        counted = checkpoint.count_rows() if with_rows else pa.nulls(files.num_rows, pa.int64())
+        files = files.append_column("rows", counted)
         latest = latest_file_actions(later, root)
     except ValueError:  # a path cannot be decoded
         return None

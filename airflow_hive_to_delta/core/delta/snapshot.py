@@ -26,7 +26,6 @@ from airflow_hive_to_delta.core.delta.live_files import live_files_of, replay_li
 from airflow_hive_to_delta.core.delta.local_frames import collect_small, local_frame
 from airflow_hive_to_delta.core.delta.log import driver_reader
 from airflow_hive_to_delta.core.delta.log.driver_reader import (
-    MOST_CHECKPOINT_BYTES,
     Action,
     LargeCheckpoint,
     LogEntry,
@@ -181,18 +180,19 @@ class Snapshot:
         """The live files as rows of LATEST_ACTIONS_SCHEMA, where the driver holds them; otherwise None."""
         return None if self._latest_rows is None else [file for file in self._latest_rows if file["is_add"]]
 
-    @cached_property
-    def live_table(self) -> pa.Table | None:
-        """The live files in LIVE_FILES_SCHEMA, where the driver holds them or can read them; otherwise None."""
+    def read_live_files(self, *, with_rows: bool = False) -> pa.Table | None:
+        """The live files in LIVE_FILES_SCHEMA, where the driver holds or can read what identifies them; otherwise None.
+
+        :param with_rows: whether the column ``rows`` is needed, which may be null otherwise.
+        """
         if isinstance(self._actions, _LargeLog):
-            return replay_live_files(self._actions.checkpoint, self._actions.later, self.root)
+            return replay_live_files(self._actions.checkpoint, self._actions.later, self.root, with_rows=with_rows)
         return None if self.live_files is None else live_files_of(self.live_files)
 
-    @property
-    def files_of_first_entry(self) -> pa.Table | None:
+    def read_files_of_first_entry(self) -> pa.Table | None:
         """The files that entry 0 adds, in LIVE_FILES_SCHEMA; None unless the driver has read the checkpoint of it."""
         if isinstance(self._actions, _LargeLog) and self.segment.checkpoint_version == 0:
-            return replay_live_files(self._actions.checkpoint, [], self.root)
+            return replay_live_files(self._actions.checkpoint, [], self.root, with_rows=False)
         return None
 
     @cached_property
@@ -339,7 +339,7 @@ class Snapshot:
 
     def _read_small_checkpoint(self) -> list[Action] | None:
         """The actions of the checkpoint, for the driver to go on with; None when they are for Spark to go on with."""
-        if self.segment.checkpoint_size > MOST_CHECKPOINT_BYTES:
+        if self.segment.checkpoint_size > driver_reader.MOST_CHECKPOINT_BYTES:
             return None
         if (content := self._read_classic_checkpoint()) is not None:
             with suppress(ValueError):  # Spark reads it, or says what is wrong with it
@@ -356,7 +356,8 @@ class Snapshot:
 
     def _read_large_checkpoint(self) -> LargeCheckpoint | None:
         """What the driver reads of a checkpoint with many files; None when it is for Spark to read."""
-        if not MOST_CHECKPOINT_BYTES < self.segment.checkpoint_size <= driver_reader.MOST_LARGE_CHECKPOINT_BYTES:
+        size = self.segment.checkpoint_size
+        if not driver_reader.MOST_CHECKPOINT_BYTES < size <= driver_reader.MOST_LARGE_CHECKPOINT_BYTES:
             return None
         if (content := self._read_classic_checkpoint()) is not None:
             with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""The proof that a small table has the files, bytes and rows of its original, by the driver alone.
+"""The proof that a table has the files, bytes and rows of its original, by the driver alone.
 
 Only that they are equal is found here. What differs is found on Spark (:mod:`comparison`), which says what it is.
 """
@@ -6,12 +6,18 @@ Only that they are equal is found here. What differs is found on Spark (:mod:`co
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_hive_to_delta.core.arrow_columns import equal_or_both_null, map_values, one_array
+from airflow_hive_to_delta.core.parquet.located_files import canonical_uris
 from airflow_hive_to_delta.core.schema.types import PHYSICAL_NAME
-from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql.types import StructField
 
     from airflow_hive_to_delta.core.delta.table_view import DeltaTableView
@@ -20,85 +26,83 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.results import VerifyResult
 
 
-class _CountedFile(NamedTuple):
-    """A data file with rows."""
-
-    #: The values of its partition, in the order of the partition columns.
-    values: tuple[str | None, ...]
-    size: int
-    rows: int
-    #: When it was written; None when it is not known.
-    seconds: int | None
-
-
 def prove_counts(result: VerifyResult, table: TableInfo, view: DeltaTableView, original: PreparedTable) -> bool:
     """Count the files of both sides if the driver holds them, and return whether they are equal, file by file.
 
     Where they are, the counts of the result are filled in.
     """
-    listed, logged = _read_original(table, view, original), _read_log(view)
-    if not listed or logged is None or listed.keys() != logged.keys():
+    logged = _read_log(view)
+    listed = None if logged is None else _read_original(table, view, original)
+    if logged is None or listed is None or not listed.num_rows or listed.num_rows != logged.num_rows:
         return False
-    for key, here in listed.items():
-        there = logged[key]
-        times = (here.seconds, there.seconds)
-        if here[:3] != there[:3] or (None not in times and times[0] != times[1]):
+    here = one_array(listed["key"])
+    found = pc.index_in(here, one_array(logged["key"]))
+    # As many on both sides, and none of them twice: if each is there, they are the same.
+    if found.null_count or pc.count_distinct(here).as_py() < len(here) or pc.count_distinct(found).as_py() < len(here):
+        return False
+    logged = logged.take(found)
+    for name in listed.column_names:
+        one, other = one_array(listed[name]), one_array(logged[name])
+        same = pc.fill_null(pc.equal(one, other), True) if name == _SECONDS else equal_or_both_null(one, other)
+        if not pc.all(same).as_py():
             return False
-    result.file_count = len(listed)
-    result.byte_count = sum(file.size for file in listed.values())
-    result.row_count = sum(file.rows for file in listed.values())
-    result.partition_count = len({file.values for file in listed.values()}) if view.partitioning else 0
+    result.file_count = listed.num_rows
+    result.byte_count, result.row_count = (pc.sum(listed[name]).as_py() for name in ("size", "rows"))
+    result.partition_count = _count_partitions(listed) if view.partitioning else 0
     return True
 
 
-def _read_original(table: TableInfo, view: DeltaTableView, original: PreparedTable) -> dict[str, _CountedFile] | None:
-    """The files of the original that have rows, by their keys; None if the driver does not hold them."""
-    rows = original.files.rows
+#: When a file was written; null when it is not known.
+_SECONDS = "seconds"
+
+
+def _read_original(table: TableInfo, view: DeltaTableView, original: PreparedTable) -> pa.Table | None:
+    """The files of the original that have rows; None if the driver does not hold them."""
     # A zero of a float has two texts.
-    if rows is None or any(field.dataType.typeName() in ("float", "double") for field in _partition_fields(view)):
+    if any(field.dataType.typeName() in ("float", "double") for field in _partition_fields(view)):
         return None
-    found = {}
-    for row in rows:
-        if row["rows"]:
-            given = json.loads(row["partition_values"])
-            values = tuple(given.get(key) for key in table.partition_keys)
-            file = _CountedFile(values, row["size"], row["rows"], _seconds(row["modification_time"]))
-            found[canonical_uri(parse_location(row["path"]))] = file
-    return found if len(found) == sum(bool(row["rows"]) for row in rows) else None
+    described = original.files.collect_counts()
+    if described is None or described["rows"].null_count:
+        return None
+    files = described.filter(pc.greater(described["rows"], 0))
+    encoded = one_array(files["partition_values"]).dictionary_encode()
+    given = [json.loads(text) for text in encoded.dictionary.to_pylist()]
+    values = [
+        pa.array([values.get(key) for values in given], pa.string()).take(encoded.indices)
+        for key in table.partition_keys
+    ]
+    return _columns(canonical_uris(one_array(files["path"])), files, values)
 
 
-def _read_log(view: DeltaTableView) -> dict[str, _CountedFile] | None:
-    """The live files of the log that have rows, by their keys.
+def _read_log(view: DeltaTableView) -> pa.Table | None:
+    """The live files of the log that have rows.
 
     None if the driver does not hold them, if the rows of one are not known, and if a deletion vector hides some.
     """
-    live = view.snapshot.live_files
-    if live is None or any(file["deletion_vector"] is not None for file in live):
+    live = view.snapshot.read_live_files(with_rows=True)
+    if live is None or live["rows"].null_count or pc.any(live["has_vector"]).as_py():
         return None
+    files = live.filter(pc.greater(live["rows"], 0))
+    maps = one_array(files["partition_values"])
     physical = [field.metadata.get(PHYSICAL_NAME, field.name) for field in _partition_fields(view)]
-    found = {}
-    for file in live:
-        rows = _count_rows(file["stats"])
-        if rows is None or file["key"] in found:
-            return None
-        values = file["partition_values"] or {}
-        seconds = _seconds(file["modification_time"])
-        found[file["key"]] = _CountedFile(tuple(map(values.get, physical)), file["size"], rows, seconds)
-    return {key: file for key, file in found.items() if file.rows}
+    return _columns(one_array(files["key"]), files, [map_values(maps, name) for name in physical])
+
+
+def _columns(key: pa.Array, files: pa.Table, values: Sequence[pa.Array]) -> pa.Table:
+    times = one_array(files["modification_time"])
+    seconds = pc.divide(pc.if_else(pc.equal(times, 0), None, times), 1000)
+    partition = {f"{_VALUE}{number}": each for number, each in enumerate(values)}
+    return pa.table({"key": key, "size": files["size"], "rows": files["rows"], _SECONDS: seconds, **partition})
+
+
+_VALUE = "value_"
+
+
+def _count_partitions(files: pa.Table) -> int:
+    values = [name for name in files.column_names if name.startswith(_VALUE)]
+    counted: int = files.group_by(values).aggregate([]).num_rows
+    return counted
 
 
 def _partition_fields(view: DeltaTableView) -> list[StructField]:
     return [view.schema[column] for column in view.partitioning]
-
-
-def _seconds(milliseconds: int | None) -> int | None:
-    return milliseconds // 1000 if milliseconds else None
-
-
-def _count_rows(stats: str | None) -> int | None:
-    """The rows of a file by its statistics; None when they do not say."""
-    try:
-        rows = json.loads(stats or "null")["numRecords"]
-    except (ValueError, LookupError, TypeError):
-        return None
-    return rows if type(rows) is int else None

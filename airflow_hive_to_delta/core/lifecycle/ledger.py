@@ -231,7 +231,7 @@ class Ledger:
     @cached_property
     def _few_mentions(self) -> pa.Table | None:
         """What :meth:`_read_entries` gives, where the driver has read the entries or their files; otherwise None."""
-        added = self.snapshot.files_of_first_entry if 0 in self._unkept and self.entries[0].ours else None
+        added = self.snapshot.read_files_of_first_entry() if 0 in self._unkept and self.entries[0].ours else None
         actions = self.snapshot.read_small([version for version in self._unkept if version or added is None])
         if actions is None:
             return None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from airflow_hive_to_delta.core import arrow_columns
 from airflow_hive_to_delta.core.catalogs.nested_tables import check_no_delta_table_within
 from airflow_hive_to_delta.core.delta.local_frames import arrow_table, local_frame
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, UnreachableStorageError
@@ -37,15 +38,17 @@ from airflow_hive_to_delta.core.parquet.totals import (
     total_rows_by_layout,
 )
 from airflow_hive_to_delta.core.progress import count_work
+from airflow_hive_to_delta.core.schema.arrow import arrow_schema
 from airflow_hive_to_delta.core.schema.evidence import Evidence
 from airflow_hive_to_delta.core.schema.merge import TableSchema
 from airflow_hive_to_delta.core.spark.errors import spark_call
 from airflow_hive_to_delta.core.spark.persistence import persisted
 from airflow_hive_to_delta.core.spark.session import has_driver
-from airflow_hive_to_delta.core.spark.versions import packed_df
+from airflow_hive_to_delta.core.spark.versions import collect_arrow, packed_df
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -54,6 +57,9 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.storage.uri import Location
 
 logger = logging.getLogger(__name__)
+
+#: What of described files is enough to count them.
+COUNTS_SCHEMA = "path string, size bigint, modification_time bigint, partition_values string, rows bigint"
 
 #: Settings of CONVERT TO DELTA for the number of files in a batch.
 STATS_BATCH_SIZE = "spark.databricks.delta.import.batchSize.statsCollection"
@@ -108,6 +114,15 @@ class DescribedFiles:
     def frame(self) -> DataFrame:
         """The files, in DESCRIBED_SCHEMA."""
         return self._make_frame()
+
+    def collect_counts(self) -> pa.Table | None:
+        """The files in COUNTS_SCHEMA, ``rows`` null where they are not counted; None when there are too many."""
+        if self.rows is not None:
+            return arrow_table(self.rows, COUNTS_SCHEMA)
+        if self.scanned or self.file_count > arrow_columns.MOST_FILES:
+            return None
+        schema = arrow_schema(COUNTS_SCHEMA)
+        return collect_arrow(self.frame.select(schema.names), schema)
 
     def with_statistics(
         self, spark: SparkSession, schema: TableSchema, leaves: Sequence[TableLeaf], options: ConversionOptions

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from airflow_hive_to_delta.core.arrow_columns import map_lengths, map_values, number_groups, one_array
 from airflow_hive_to_delta.core.parquet.add_actions import FileLocator, FilePlacement
-from airflow_hive_to_delta.core.storage.uri import HIDDEN_PREFIXES, HIDDEN_SUFFIXES, canonical_uri
+from airflow_hive_to_delta.core.storage.uri import HIDDEN_PREFIXES, HIDDEN_SUFFIXES, canonical_uri, parse_location
 
 #: Names that begin so may be those of deletion vectors, which are no data files.
 _VECTOR_PREFIX = "deletion_vector_"
@@ -35,30 +35,49 @@ def locate_files(files: pa.Table, locator: FileLocator, partition_columns: Seque
     :raises HiveToDeltaError: one of them cannot be part of the table.
     """
     paths, maps = one_array(files["path"]), one_array(files["partition_values"])
-    folders = pc.replace_substring_regex(paths, "[^/]*$", "")
-    names = pc.replace_substring_regex(paths, "(?s)^.*/", "")
+    folders, names = _split_paths(paths)
     given = pc.unique(maps.keys).to_pylist()
     is_plain = pc.and_(
         _are_plain(folders, names, one_array(files["size"])),
         pc.or_(pc.is_null(maps), pc.equal(map_lengths(maps), len(given))),
     )
-    plain, others = files.filter(is_plain), files.filter(pc.invert(is_plain))
-    maps = maps.filter(is_plain)
-    columns = [folders.filter(is_plain), pc.is_null(maps), *(map_values(maps, name) for name in given)]
+    others = files.filter(pc.invert(is_plain))
+    if others.num_rows:
+        plain, maps, folders, names = (rows.filter(is_plain) for rows in (files, maps, folders, names))
+    else:  # nothing is copied
+        plain = files
+    columns = [folders, pc.is_null(maps), *(map_values(maps, name) for name in given)]
     groups, first = number_groups(columns, plain.num_rows)
     placements = [locator.locate(file) for file in _rows(plain.take(pa.array(first, pa.int64())))]
     is_data = pa.array([found is not None for found in placements], pa.bool_()).take(groups)
     keys = pa.array([found and f"{canonical_uri(found.location.parent)}/" for found in placements], pa.string())
-    located = plain.select(_KEPT).append_column(
-        _KEY, pc.binary_join_element_wise(keys.take(groups), names.filter(is_plain), "")
-    )
+    located = plain.select(_KEPT).append_column(_KEY, pc.binary_join_element_wise(keys.take(groups), names, ""))
     for column, name in _columns(partition_columns):
         values = pa.array([_value(found, name) for found in placements], pa.string())
         located = located.append_column(column, values.take(groups))
-    each = pa.Table.from_pylist(_locate_each(others, locator, partition_columns), located.schema)
-    located = pa.concat_tables([located.filter(is_data), each])
+    if not pc.all(is_data).as_py():
+        located = located.filter(is_data)
+    if others.num_rows:
+        each = pa.Table.from_pylist(_locate_each(others, locator, partition_columns), located.schema)
+        located = pa.concat_tables([located, each])
     values_of = [one_array(located[column]) for column, _ in _columns(partition_columns)]
     return LocatedFiles(located.select([*_KEPT, _KEY]), values_of)
+
+
+def canonical_uris(paths: pa.Array) -> pa.Array:
+    """The canonical URI of each path, parsed once for the paths of a folder.
+
+    :param paths: URIs and absolute local paths of files, none of them hidden.
+    """
+    folders, names = _split_paths(paths)
+    groups, first = number_groups([folders], len(paths))
+    keys = [canonical_uri(parse_location(path).parent) for path in paths.take(pa.array(first, pa.int64())).to_pylist()]
+    return pc.binary_join_element_wise(pa.array(keys, pa.string()).take(groups), names, "/")
+
+
+def _split_paths(paths: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The folder of each path, with the slash after it, and the name."""
+    return pc.replace_substring_regex(paths, "[^/]*$", ""), pc.replace_substring_regex(paths, "(?s)^.*/", "")
 
 
 _KEPT = ["path", "size", "modification_time"]

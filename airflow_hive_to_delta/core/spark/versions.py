@@ -86,16 +86,13 @@ def packed_df(spark: SparkSession, table: pa.Table, most: int) -> DataFrame:
     return spark.createDataFrame([(bytearray(block),) for block in blocks], _PACKED_SCHEMA)
 
 
-def collect_arrow(frame: DataFrame, schema: pa.Schema, most: int) -> pa.Table | None:
-    """The rows of a DataFrame as an Arrow table; None when there are more than ``most``.
+def collect_arrow(frame: DataFrame, schema: pa.Schema) -> pa.Table:
+    """The rows of a DataFrame as an Arrow table.
 
-    :param frame: a DataFrame that is persisted, for its rows are counted first.
     :param schema: its schema in Arrow's words.
     """
     import pyarrow as pa
 
-    if frame.count() > most:
-        return None
     if _is_spark_4():
         return frame.toArrow().cast(schema)
     # PySpark 3.5 gives no Arrow table: Python workers pack its rows.

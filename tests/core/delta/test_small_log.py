@@ -14,15 +14,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions
+from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import metadata_action
-from airflow_hive_to_delta.core.delta.local_frames import local_frame
+from airflow_hive_to_delta.core.delta.live_files import live_files_of
+from airflow_hive_to_delta.core.delta.local_frames import arrow_table, local_frame
 from airflow_hive_to_delta.core.delta.log import driver_reader
-from airflow_hive_to_delta.core.delta.log.driver_reader import parse_checkpoint
+from airflow_hive_to_delta.core.delta.log.driver_reader import parse_checkpoint, parse_entry
 from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
-from airflow_hive_to_delta.core.storage.uri import parse_location
-from tests.support.small_tables import count_jobs, no_small_logs
+from airflow_hive_to_delta.core.storage.uri import decoded_path, parse_location
+from tests.support.small_tables import count_jobs, large_checkpoints, no_small_logs
 
 PROTOCOL = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
 METADATA = metadata_action({"type": "struct", "fields": []}, ["p"])
@@ -223,3 +225,49 @@ def test_a_checkpoint_with_statistics_as_values_is_left_to_spark_unless_they_are
         parse_checkpoint(checkpoint(None), 7)
     with pytest.raises(ValueError):
         parse_checkpoint(b"no Parquet", 7)
+
+
+#: Logs of which only Spark can tell the live files: an entry names a file that has a deletion vector, or names one in
+#: another spelling.
+LEFT_TO_SPARK = {("deletion vectors", 1), ("absolute paths", 0)}
+
+
+@pytest.mark.parametrize("name", [name for name in LOGS if name not in READ_BY_SPARK])
+def test_a_checkpoint_that_is_read_in_part_gives_the_same_live_files(
+    spark: SparkSession, write_log: Callable[[list[list[dict[str, Any]]]], Path], name: str
+) -> None:
+    root = write_log(LOGS[name])
+    whole = snapshot_at(spark, root)
+    expected = {"metadata": whole.metadata, "protocol": whole.protocol, "transactions": whole.transactions}
+    for version in range(len(LOGS[name])):
+        write_checkpoint(root, version)
+        with large_checkpoints():
+            snapshot = snapshot_at(spark, root)
+            live = snapshot.read_live_files(with_rows=True)
+            assert {each: getattr(snapshot, each) for each in expected} == expected
+        if live is None:
+            assert (name, version) in LEFT_TO_SPARK
+        else:
+            assert sorted(map(repr, live.to_pylist())) == live_files(whole)
+            assert snapshot.is_small is False
+
+
+def live_files(snapshot: Snapshot) -> list[str]:
+    rows = snapshot.live_files
+    assert rows is not None
+    return sorted(map(repr, live_files_of(rows).to_pylist()))
+
+
+def write_checkpoint(root: Path, version: int) -> None:
+    """Write the checkpoint of a version as other writers do, from the entries up to it."""
+    actions: dict[str, dict[str, Any]] = {}
+    for entry in range(version + 1):
+        for action in parse_entry((root / "_delta_log" / f"{entry:020d}.json").read_bytes(), entry):
+            for kind in ("add", "remove", "txn", "protocol", "metaData"):
+                if (found := action[kind]) is not None:
+                    vector = found.get("deletionVector") or {}
+                    named = decoded_path(found.get("path", "")), found.get("appId"), sorted(map(str, vector.items()))
+                    actions[repr(named) if kind in ("add", "remove", "txn") else kind] = {kind: found}
+    table = arrow_table(list(actions.values()), READ_ACTIONS_SCHEMA)
+    file = root / "_delta_log" / f"{version:020d}.checkpoint.parquet"
+    pq.write_table(table.drop_columns(["commitInfo", "sidecar"]), file)

@@ -1,4 +1,4 @@
-"""A small table is compared by the driver, a large one on Spark: both must find each file to be of one kind."""
+"""A table is compared by the driver or on Spark, by its size and history: each file must be of one kind for both."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from airflow_hive_to_delta.core.listing.base import list_table
 from airflow_hive_to_delta.core.models import ParquetFileInfo
 from airflow_hive_to_delta.core.storage.log_storage import storage_for
 from airflow_hive_to_delta.core.storage.uri import parse_location
-from tests.support.hive_folder import Folder, Walk
-from tests.support.small_tables import count_jobs, no_small_frames, no_small_logs
+from tests.support.hive_folder import Folder, Walk, original
+from tests.support.small_tables import count_jobs, large_checkpoints, no_small_frames, no_small_logs
 
-#: By name, the patches with which tables are compared: by the driver, and on Spark with a small and a large log.
-COMPARISONS = {"driver": [], "Spark, small log": [no_small_frames], "Spark": [no_small_frames, no_small_logs]}
+#: By name, the patches with which tables are compared: by the driver, and on Spark, each with a small and a large log.
+COMPARISONS = {
+    "driver": [],
+    "driver, large log": [large_checkpoints],
+    "Spark, small log": [no_small_frames],
+    "Spark": [no_small_frames, no_small_logs],
+}
 
 
 def compare(hive: Folder, listing: Any, **arguments: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -32,7 +37,10 @@ def compare(hive: Folder, listing: Any, **arguments: Any) -> tuple[dict[str, Any
     files = list_table(hive.spark, listing, hive.table, options)
     with find_differences(snapshot, read_ledger(snapshot), files, {"day": "string"}, options, **arguments) as found:
         rows = [row.asDict(recursive=True) for row in found.frame.collect()]
-        return found.totals, sorted(rows, key=repr)
+        # Of files that neither has any more only the ledger knows, and that Hive had a new one before.
+        totals = {kind: counted for kind, counted in found.totals.items() if kind != "past"}
+        shown = [row | {"hive": bool(row["hive"])} for row in rows if row["kind"] != "past"]
+        return totals, sorted(shown, key=lambda row: (row["key"], str(row["l_vector"])))
 
 
 def compare_by_all(hive: Folder, listing: Any, **arguments: Any) -> list[dict[str, Any]]:
@@ -42,8 +50,9 @@ def compare_by_all(hive: Folder, listing: Any, **arguments: Any) -> list[dict[st
             for patch in patches:
                 stack.enter_context(patch())
             answers[comparison] = compare(hive, listing, **arguments)
-    assert answers["Spark, small log"] == answers["driver"]
-    assert answers["Spark"] == answers["driver"]
+    for name, (totals, rows) in answers.items():
+        assert totals == answers["driver"][0], name
+        assert rows == answers["driver"][1], name
     return answers["driver"][1]
 
 
@@ -108,6 +117,40 @@ def test_a_table_without_changes_is_found_alike(folder: Folder) -> None:
     assert len(compare_by_all(folder, Walk())) == len(rows) + 1
 
 
+@pytest.mark.slow
+def test_what_hive_has_changed_in_a_table_that_nobody_else_has_written_to_is_found_alike(folder: Folder) -> None:
+    for day in ("3", "4", "__HIVE_DEFAULT_PARTITION__", "ü +%25"):
+        for name in ("000000_0", "000001_0"):
+            folder.write(day, name, [1, 2])
+    folder.convert()
+    folder.write("5", "000000_0", [1])
+    folder.sync()  # an entry after the checkpoint
+    (folder.root / "day=3" / "000000_0").unlink()
+    shutil.rmtree(folder.root / "day=5")
+    folder.sync("complete")
+    folder.write("5", "000000_0", [1])  # there again
+    folder.write("4", "000000_0", [1, 2, 3], at=1_700_000_000)
+    folder.write("ü +%25", "000002_0", [1], at=1_700_000_000)
+    folder.write("6", ".hidden", [1])
+    folder.write("6", "_SUCCESS", [1])
+    shutil.rmtree(folder.root / "day=__HIVE_DEFAULT_PARTITION__")
+    rows = compare_by_all(folder, Walk())
+    assert kinds(rows) == {
+        "new": ["day=5/000000_0", "day=ü +%25/000002_0"],
+        "replaced": ["day=4/000000_0"],
+        "gone": ["day=__HIVE_DEFAULT_PARTITION__/000000_0", "day=__HIVE_DEFAULT_PARTITION__/000001_0"],
+        "same": kinds(rows)["same"],
+    }
+    waiting = compare_by_all(folder, Walk(), quiet_since=1_750_000_000_000)
+    assert kinds(waiting)["waiting"] == [
+        *("day=4/000000_0", "day=5/000000_0", "day=ü +%25/000002_0"),
+    ]
+    with large_checkpoints():
+        assert folder.sync("complete").num_removed_files == 3
+        assert folder.sync("complete").status == "unchanged"
+    assert folder.ids == sorted((row.day, row.id) for row in original(folder).select("day", "id").collect())
+
+
 class Wrong(Walk):
     """A listing with files that cannot be in the table, or that are in it twice."""
 
@@ -138,6 +181,10 @@ def test_a_small_table_takes_few_jobs(converted: Folder) -> None:
     with count_jobs(converted.spark) as jobs:
         assert converted.sync().status == "unchanged"
     by_driver = jobs()
+    converted.write("9", "000000_0", [1])
+    with large_checkpoints(), count_jobs(converted.spark) as jobs:
+        assert converted.sync().num_added_files == 1
+    assert jobs() == 0
     with no_small_frames(), no_small_logs(), count_jobs(converted.spark) as jobs:
         assert converted.sync().status == "unchanged"
     assert by_driver == 0

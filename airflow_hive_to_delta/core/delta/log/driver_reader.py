@@ -64,6 +64,18 @@ class LargeCheckpoint:
     state: list[Action]
     #: Its live files, in LARGE_CHECKPOINT_SCHEMA.
     files: pa.Table
+    _file: pq.ParquetFile
+
+    def count_rows(self) -> pa.Array:
+        """The rows of each live file by its statistics; null where they do not begin with a number of rows."""
+        counted = []
+        for batch in self._file.iter_batches(columns=["add.path", "add.stats"]):
+            adds = batch.column("add")
+            adds = adds.filter(pc.is_valid(adds))
+            names = [field.name for field in adds.type]
+            stats = adds.field(names.index("stats")) if "stats" in names else pa.nulls(len(adds), pa.string())
+            counted.append(count_rows(stats))
+        return pa.chunked_array(counted, pa.int64()).combine_chunks()
 
 
 @dataclass(frozen=True)
@@ -155,7 +167,13 @@ def parse_large_checkpoint(content: bytes, version: int) -> LargeCheckpoint:
     if any(row.get("sidecar") is not None for row in rows) or files["path"].null_count:
         raise ValueError("its files are elsewhere, or one has no path")
     actions = [{name: read(row.get(name)) for name, read in _COLUMNS.items()} | {"version": version} for row in rows]
-    return LargeCheckpoint(actions, files)
+    return LargeCheckpoint(actions, files, file)
+
+
+def count_rows(stats: pa.Array) -> pa.Array:
+    """The rows that statistics begin with; null where they do not begin so."""
+    found = pc.extract_regex(stats, r'^\{"numRecords":(?P<rows>[0-9]{1,18})[,}]')
+    return pc.struct_field(found, "rows").cast(pa.int64())
 
 
 def check_file(action: Action) -> None:

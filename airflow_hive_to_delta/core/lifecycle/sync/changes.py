@@ -14,8 +14,6 @@ from itertools import product
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from airflow_hive_to_delta.core.delta import local_frames
 from airflow_hive_to_delta.core.delta.action_schemas import VECTOR_SCHEMA
 from airflow_hive_to_delta.core.delta.local_frames import arrow_table, collect_small, local_frame
@@ -291,16 +289,18 @@ def _join_by_key(hive: _RowsByKey, live: _RowsByKey, ledger: _RowsByKey, tombs: 
 def _differences_of(mirrored: MirroredFiles, spark: SparkSession) -> Differences:
     """The differences that the driver has found."""
 
-    whole = pa.concat_tables([mirrored.changed, mirrored.unchanged])
-    counted = whole.group_by("kind").aggregate(
+    counted = mirrored.changed.group_by("kind").aggregate(
         [("key", "count"), ("h_size", "sum"), ("l_path", "count"), ("l_size", "sum")]
     )
     totals = {
         row["kind"]: (row["key_count"], row["h_size_sum"] or 0, row["l_path_count"], row["l_size_sum"] or 0)
         for row in counted.to_pylist()
     }
+    files, size = mirrored.same
+    if files:
+        totals["same"] = files, size, files, size
     return Differences(
-        lambda: df_from_arrow(spark, whole, FOUND_SCHEMA),
+        lambda: df_from_arrow(spark, mirrored.make_all(), FOUND_SCHEMA),
         totals,
         lambda: df_from_arrow(spark, mirrored.changed, FOUND_SCHEMA),
     )

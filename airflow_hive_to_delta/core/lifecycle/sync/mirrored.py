@@ -7,13 +7,15 @@ Spark, also where there are very many; :mod:`changes` compares all other tables.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_hive_to_delta.core import arrow_columns
 from airflow_hive_to_delta.core.arrow_columns import equal_or_both_null, map_values, one_array
 from airflow_hive_to_delta.core.delta.action_schemas import VECTOR_SCHEMA
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
@@ -34,8 +36,6 @@ FOUND_SCHEMA = (
     f"l_values map<string,string>, l_size bigint, l_vector {VECTOR_SCHEMA}, kind string, partition string, "
     "folder string"
 )
-#: More files than this are compared by Spark. The driver needs some 600 bytes of memory for each of them meanwhile.
-MOST_FILES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,10 @@ class MirroredFiles:
 
     #: The files of all kinds but ``same``.
     changed: pa.Table
-    #: The files of the kind ``same``.
-    unchanged: pa.Table
+    #: Makes the table of all files: few callers need those of the kind ``same``, which are nearly all.
+    make_all: Callable[[], pa.Table]
+    #: The files of the kind ``same``: how many they are, and their bytes.
+    same: tuple[int, int]
 
 
 def compare_mirrored(
@@ -63,9 +65,9 @@ def compare_mirrored(
 
     :param quiet_since: a partition in which Hive has a file of after this time, in milliseconds since the epoch, waits.
     """
-    if not ledger.is_all_ours or (live := snapshot.live_table) is None:
+    if not ledger.is_all_ours or (live := snapshot.read_live_files()) is None:
         return None
-    if (listed := files.collect_table(MOST_FILES)) is None or live.num_rows > MOST_FILES:
+    if (listed := files.collect_table(arrow_columns.MOST_FILES)) is None or live.num_rows > arrow_columns.MOST_FILES:
         return None
     try:
         located = locate_files(listed, FileLocator(snapshot.root, partition_types, options), list(partition_types))
@@ -76,39 +78,60 @@ def compare_mirrored(
         return None
     if pc.any(live["has_vector"]).as_py():
         return None
-    found = _join(located, live, pc.index_in(hive_keys, live_keys), list(partition_types))
-    only_live = pc.invert(pc.is_in(live_keys, hive_keys))
-    found = pa.concat_tables([found, _gone(live.filter(only_live), list(partition_types))])
-    is_same = pc.equal(found["kind"], "same")
-    changed, unchanged = found.filter(pc.invert(is_same)), found.filter(is_same)
+    compared = _Compared(located, live, pc.index_in(hive_keys, live_keys), list(partition_types))
+    is_same = compared.is_same
+    changed = compared.select(pc.invert(is_same))
+    if len(hive_keys) - compared.rows.null_count < live.num_rows:
+        gone = live.filter(pc.invert(pc.is_in(live_keys, hive_keys)))
+        changed = pa.concat_tables([changed, _gone(gone, list(partition_types))])
     if quiet_since is not None and changed.num_rows:
-        is_young = pc.fill_null(pc.greater(found["h_time"], quiet_since), False)
-        waits = pc.is_in(changed["partition"], pc.unique(found["partition"].filter(is_young)))
-        kinds = pc.if_else(waits, "waiting", changed["kind"])
+        young = compared.find_partitions_after(quiet_since)
+        kinds = pc.if_else(pc.is_in(changed["partition"], young), "waiting", changed["kind"])
         changed = changed.set_column(changed.column_names.index("kind"), "kind", kinds)
-    return MirroredFiles(changed, unchanged)
+    same = pc.sum(is_same).as_py() or 0, pc.sum(located.files["size"].filter(is_same)).as_py() or 0
+    return MirroredFiles(changed, lambda: pa.concat_tables([changed, compared.select(is_same)]), same)
 
 
-def _join(located: LocatedFiles, live: pa.Table, places: pa.Array, partition_columns: Sequence[str]) -> pa.Table:
-    """The files of Hive with what the log has of them.
+@dataclass(frozen=True)
+class _Compared:
+    """Hive's files, and where the log has them."""
 
-    :param places: the row of each file in ``live``; null for one that is not in the log.
-    """
-    hive = located.files
-    logged = live.take(places)
-    maps = one_array(logged["partition_values"])
-    values = [
-        (name, ours, map_values(maps, name)) for name, ours in zip(partition_columns, located.values, strict=True)
-    ]
-    size, times = one_array(hive["size"]), [one_array(table["modification_time"]) for table in (hive, logged)]
-    is_same = pc.and_(pc.fill_null(pc.equal(size, one_array(logged["size"])), False), _are_same_times(*times))
-    for _, ours, logs in values:
-        # An empty text is a null for Delta (rule 19).
-        is_empty = pc.fill_null(pc.equal(logs, ""), False)
-        is_same = pc.and_(is_same, equal_or_both_null(ours, pc.if_else(is_empty, None, logs)))
-    kind = pc.if_else(pc.is_null(places), "new", pc.if_else(is_same, "same", "replaced"))
-    partition = _partition_texts([(name, pc.coalesce(ours, logs)) for name, ours, logs in values], len(kind))
-    return _table(one_array(hive["key"]), hive, logged, kind, partition)
+    located: LocatedFiles
+    live: pa.Table
+    #: The row of each of Hive's files in ``live``; null for one that the log does not have.
+    rows: pa.Array
+    partition_columns: Sequence[str]
+
+    @cached_property
+    def is_same(self) -> pa.Array:
+        """Whether each of Hive's files is in the log as it is: with its size, time and partition."""
+        size, time = (one_array(self.located.files[name]) for name in ("size", "modification_time"))
+        logs_size, logs_time = (one_array(self.live[name]).take(self.rows) for name in ("size", "modification_time"))
+        is_same = pc.and_(pc.fill_null(pc.equal(size, logs_size), False), _are_same_times(time, logs_time))
+        maps = one_array(self.live["partition_values"])
+        for name, values in zip(self.partition_columns, self.located.values, strict=True):
+            logged = map_values(maps, name)
+            # An empty text is a null for Delta (rule 19).
+            logged = pc.if_else(pc.fill_null(pc.equal(logged, ""), False), None, logged)
+            is_same = pc.and_(is_same, equal_or_both_null(values, logged.take(self.rows)))
+        return is_same
+
+    def select(self, which: pa.Array) -> pa.Table:
+        """Some of Hive's files, in FOUND_SCHEMA."""
+        hive, rows, is_same = self.located.files.filter(which), self.rows.filter(which), self.is_same.filter(which)
+        logged = self.live.take(rows)
+        maps = one_array(logged["partition_values"])
+        values = [
+            (name, pc.coalesce(ours.filter(which), map_values(maps, name)))
+            for name, ours in zip(self.partition_columns, self.located.values, strict=True)
+        ]
+        kind = pc.if_else(pc.is_null(rows), "new", pc.if_else(is_same, "same", "replaced"))
+        return _found(one_array(hive["key"]), hive, logged, kind, _partition_texts(values, len(kind)))
+
+    def find_partitions_after(self, time: int) -> pa.Array:
+        """The partitions in which Hive has a file of after a time."""
+        is_young = pc.fill_null(pc.greater(one_array(self.located.files["modification_time"]), time), False)
+        return pc.unique(self.select(is_young)["partition"])
 
 
 def _gone(logged: pa.Table, partition_columns: Sequence[str]) -> pa.Table:
@@ -116,13 +139,13 @@ def _gone(logged: pa.Table, partition_columns: Sequence[str]) -> pa.Table:
     maps, count = one_array(logged["partition_values"]), logged.num_rows
     hive = pa.table({name: pa.nulls(count, logged.schema.field(name).type) for name in _OF_HIVE})
     partition = _partition_texts([(name, map_values(maps, name)) for name in partition_columns], count)
-    return _table(one_array(logged["key"]), hive, logged, pa.repeat(pa.scalar("gone"), count), partition)
+    return _found(one_array(logged["key"]), hive, logged, pa.repeat(pa.scalar("gone"), count), partition)
 
 
 _OF_HIVE = ["path", "size", "modification_time"]
 
 
-def _table(key: pa.Array, hive: pa.Table, logged: pa.Table, kind: pa.Array, partition: pa.Array) -> pa.Table:
+def _found(key: pa.Array, hive: pa.Table, logged: pa.Table, kind: pa.Array, partition: pa.Array) -> pa.Table:
     path, size, time = (one_array(hive[name]) for name in _OF_HIVE)
     logs_path, logs_values, logs_size = (one_array(logged[name]) for name in ("path", "partition_values", "size"))
     folder = pc.replace_substring_regex(key, "/[^/]*$", "")
