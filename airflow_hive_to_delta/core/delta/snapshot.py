@@ -36,7 +36,8 @@ from airflow_hive_to_delta.core.delta.log.driver_reader import (
     parse_large_checkpoint,
     read_entries,
 )
-from airflow_hive_to_delta.core.delta.log.files import commit_path, is_ours, log_folder
+from airflow_hive_to_delta.core.delta.log.entries import Commit, EntryHead
+from airflow_hive_to_delta.core.delta.log.files import commit_path, log_folder
 from airflow_hive_to_delta.core.delta.log.segment import LogSegment, log_segment
 from airflow_hive_to_delta.core.delta.log.spark_reader import log_reader, read_checkpoint
 from airflow_hive_to_delta.core.delta.protocol import Protocol, check_readable
@@ -61,46 +62,6 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.storage.base import Storage
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Commit:
-    """One entry of the log."""
-
-    version: int
-    #: The time that Delta uses for time travel, in milliseconds since the epoch.
-    timestamp: int
-    #: The entry's ``commitInfo``; empty when it has none.
-    info: dict[str, Any]
-
-    @property
-    def ours(self) -> bool:
-        """Whether this package wrote the entry, in a conversion or a sync."""
-        return is_ours(self.info)
-
-    @property
-    def operation(self) -> str:
-        """The name of the operation, such as ``WRITE`` or ``CONVERT``."""
-        return str(self.info.get("operation", "an unnamed operation"))
-
-
-@dataclass(frozen=True)
-class EntryHead:
-    """The beginning of an entry of the log."""
-
-    #: Its first line; of a very long one the beginning.
-    line: bytes
-    #: What comes after it, up to some length: for entries that do not begin with a ``commitInfo``.
-    rest: bytes
-
-    @cached_property
-    def commit_info(self) -> dict[str, Any] | None:
-        """The ``commitInfo``; None when the first line is none."""
-        try:
-            info = json.loads(self.line)["commitInfo"]
-        except (ValueError, LookupError, TypeError):
-            return None
-        return info if isinstance(info, dict) else None
 
 
 @dataclass(frozen=True)
@@ -252,7 +213,7 @@ class Snapshot:
             entry = self._entries.get(version)
             path = commit_path(self.root, version)
             with self.storage.open(path) if entry is None else BytesIO(entry.content) as stream:
-                self._heads[version] = EntryHead(stream.readline(_LONGEST_LINE), stream.read(_BYTES_AFTER))
+                self._heads[version] = EntryHead.read(stream)
         return self._heads[version]
 
     def file_actions(self, actions: DataFrame, column: str) -> DataFrame:
@@ -449,9 +410,6 @@ def snapshot_of(spark: SparkSession, storage: Storage, root: Location, version: 
     return Snapshot(spark, storage, log_segment(storage, root, version))
 
 
-#: The first line of an entry of ours, which may carry a text of the user's own, is read up to this length.
-_LONGEST_LINE = 4 * 1024 * 1024
-_BYTES_AFTER = 4096
 #: Entries that are looked at side by side.
 _READERS = 32
 #: Found in Spark's error for a file that is damaged or missing.

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from airflow_hive_to_delta.core.delta.log.commits import log_state
-from airflow_hive_to_delta.core.delta.snapshot import Commit, Snapshot, snapshot_of
+from airflow_hive_to_delta.core.delta.log.entries import Commit
+from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions

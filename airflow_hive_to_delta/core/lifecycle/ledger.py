@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_hive_to_delta.core.delta.local_frames import arrow_table
+from airflow_hive_to_delta.core.delta.log.entries import Commit
 from airflow_hive_to_delta.core.delta.log.spark_reader import log_reader
-from airflow_hive_to_delta.core.delta.snapshot import Commit
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.lifecycle.records import Records
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema

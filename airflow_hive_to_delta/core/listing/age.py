@@ -20,7 +20,8 @@ from airflow_hive_to_delta.core.errors import PermanentError, StaleFileListError
 from airflow_hive_to_delta.core.listing.base import DatedListing, Listing, MadeListing
 
 if TYPE_CHECKING:
-    from airflow_hive_to_delta.core.delta.snapshot import Commit, Snapshot
+    from airflow_hive_to_delta.core.delta.log.entries import Commit
+    from airflow_hive_to_delta.core.delta.snapshot import Snapshot
     from airflow_hive_to_delta.core.models import TableInfo
     from airflow_hive_to_delta.core.options import OutputMode
 

@@ -17,6 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta.deletion_vectors import vector_files
+from airflow_hive_to_delta.core.delta.log.entries import Commit
 from airflow_hive_to_delta.core.delta.log.files import (
     ROLLBACK,
     ROLLED_BACK,
@@ -25,7 +26,7 @@ from airflow_hive_to_delta.core.delta.log.files import (
     log_files,
     log_folder,
 )
-from airflow_hive_to_delta.core.delta.snapshot import Commit, Snapshot, snapshot_of
+from airflow_hive_to_delta.core.delta.snapshot import Snapshot, snapshot_of
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, TransientError
 from airflow_hive_to_delta.core.lifecycle.ledger import read_ledger
 from airflow_hive_to_delta.core.lifecycle.records import Records
