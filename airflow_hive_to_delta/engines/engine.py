@@ -89,7 +89,7 @@ class JobStatus:
 
 
 class JobError(Exception):
-    """A job that was not started, or that ended without a result.
+    """A job that was not started, or that ended without a result; or a platform that cannot be asked about jobs.
 
     :param retryable: whether trying again may help.
     """
@@ -134,12 +134,19 @@ class Engine(Protocol):
         """
 
     def find(self, token: str) -> JobRef | None:
-        """The job that was submitted with this token, if the engine knows one: the answer to submit was lost."""
+        """The job that was submitted with this token, if the engine knows one: the answer to submit was lost.
+
+        It raises what :meth:`status` raises.
+        """
 
     def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
         """How far a job is, and the lines of its log after the cursor.
 
         An exception says nothing about the job: it is asked for again, up to ``poll_errors`` times in a row.
+
+        :raises JobError: the platform does not answer this identity, and the message says what to do: its token has
+            expired, or it lacks a right. When it goes on, the task fails by it, and unless it is ``retryable`` the job
+            is ended. Any other exception fails the task too, which is then tried again.
         """
 
     async def astatus(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
