@@ -14,17 +14,16 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout, Ta
 from airflow_hive_to_delta.core.errors import MissingDependencyError, name_error
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, JobSpec, JobStatus
-from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, describe_failure, warn_of_failure
 from airflow_hive_to_delta.job.table_results import job_folder_name
 from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.aws.identity import job_environment
-from airflow_hive_to_delta.operators.jobs.folder import JobFolder, job_folder
+from airflow_hive_to_delta.operators.jobs.folder import JobFolder, job_folder, ship_package
 from airflow_hive_to_delta.operators.jobs.logs import JobLogs
 from airflow_hive_to_delta.operators.jobs.messages import describe_missing_result
 from airflow_hive_to_delta.operators.jobs.resumed import Deferral, ResumedJob, is_for_same_tables
 from airflow_hive_to_delta.operators.jobs.submitted import SubmittedJob, SubmittedJobStore, generation, job_token
-from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
+from airflow_hive_to_delta.operators.staging import RunFolder
 from airflow_hive_to_delta.operators.tables.outcomes import airflow_error, has_tries_left
 from airflow_hive_to_delta.triggers.job_progress import JobProgress, count_tables
 from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
@@ -102,8 +101,7 @@ class JobRunner:
             job_folder(self._folder, name) as documents,
             job_environment(aws_conn_id, region_name, on_this_machine=here) as environment,
         ):
-            documents.write_request(request)
-            package_uri, main_uri = self._ship_package()
+            package_uri, main_uri = self._stage(request, documents)
             spec = JobSpec(
                 request.name, documents.request_uri, documents.uri, token, package_uri, main_uri, self._timeout
             )
@@ -188,18 +186,14 @@ class JobRunner:
             self._log.info("The task is being killed: ending its job %s", self._ref.id)
             self._cancel(self._ref)
 
-    def _ship_package(self) -> tuple[str, str] | tuple[None, None]:
-        """The addresses of the package's zip and of its script, which are uploaded unless they are there.
-
-        None where the engine needs none.
-        """
-        if not self._engine.ships_package or self._folder is None:
+    def _stage(self, request: JobRequest, documents: JobFolder) -> tuple[str, str] | tuple[None, None]:
+        """Write what a job reads. Returns the addresses of the package's zip and of its script, as they are shipped."""
+        if self._folder is None:
+            documents.write_request(request)
             return None, None
-        shared = partial(self._folder.put_shared, "packages")
-        package, main = (
-            shared(file.name, file.content) for file in (package_zip(), main_script(self._engine.main_script))
-        )
-        return plain_uri(package), plain_uri(main)
+        with self._folder.explaining_errors("No job was started"):
+            documents.write_request(request)
+            return ship_package(self._engine, self._folder)
 
     def _submit(self, spec: JobSpec, job: SubmittedJob, environment: Mapping[str, str]) -> JobRef:
         if self._store is not None:
