@@ -76,7 +76,7 @@ class Databricks(Engine):
     """
 
     survives_worker = True
-    schemes = frozenset({"s3", "s3a", "abfss", "gs", "dbfs"})
+    schemes = frozenset({"s3", "s3a", "gs"})
 
     conn_id: str = "databricks_default"
     existing_cluster_id: str | None = None

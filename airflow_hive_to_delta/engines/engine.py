@@ -15,6 +15,10 @@ JobState = Literal["pending", "running", "succeeded", "failed", "cancelled", "no
 #: States that a job does not leave again. ``not_found``: the engine knows nothing of it, any more or yet.
 ENDED_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled", "not_found"})
 
+#: The schemes of addresses that Airflow's object storage and Hadoop spell alike. Those of Azure are not among them:
+#: what stands before the ``@`` is a connection for Airflow, and a container for Hadoop.
+STAGING_SCHEMES = frozenset({"file", "s3", "s3a", "gs", "hdfs"})
+
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.properties import property_lines
-from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
 from airflow_hive_to_delta.engines.clusters.kubernetes import KubernetesCluster, check_kubernetes
 from airflow_hive_to_delta.engines.clusters.spark_connection import SparkConnection, read_connection
 from airflow_hive_to_delta.engines.clusters.standalone import StandaloneMaster
@@ -25,7 +24,7 @@ from airflow_hive_to_delta.engines.clusters.submission import (
     start_submission,
 )
 from airflow_hive_to_delta.engines.clusters.yarn import ResourceManager
-from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
+from airflow_hive_to_delta.engines.engine import STAGING_SCHEMES, Engine, JobError, JobRef, JobSpec, JobStatus
 from airflow_hive_to_delta.engines.job_process import JobProcess, describe_end
 from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.spark_settings import (
@@ -89,7 +88,7 @@ class SparkSubmit(Engine):
         self.main_script = "run_job_of_zip.py"
         # In client mode nothing lies between this process and the driver.
         self.poll_errors = 5 if on_cluster else 0
-        self.schemes = KNOWN_SCHEMES if self.shared_disk else KNOWN_SCHEMES - {"file"}
+        self.schemes = STAGING_SCHEMES if self.shared_disk else STAGING_SCHEMES - {"file"}
 
     def __repr__(self) -> str:
         """Leave out the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
+#: What Airflow needs for storages that not all workers can write to.
+_LIBRARIES = {"gs": "the package gcsfs", "hdfs": "Hadoop's libhdfs, a Java, and Hadoop's jars on the CLASSPATH"}
+
+
 class RunFolder:
     """The folder of one DAG run under the staging root, as one of its tasks uses it.
 
@@ -103,7 +107,11 @@ class RunFolder:
             if error.__cause__ is not None and is_expired(error_code(error.__cause__)):  # a PermissionError of s3fs
                 raise AirflowException(redact_credentials(message + RENEW_CREDENTIALS)) from error
             message += "Correct it, create its bucket or folder, or give this identity access"
-            permanent = isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError))
+            if library := _LIBRARIES.get(self.root.partition("://")[0]):
+                message += f"; and see that the Airflow workers have {library}, by which Airflow writes there"
+            permanent = isinstance(
+                error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError, ImportError)
+            )
             raise (AirflowFailException if permanent else AirflowException)(redact_credentials(message)) from error
 
 
@@ -170,3 +178,8 @@ def check_root(root: str | None, argument: str = "staging") -> None:
     """Refuse what cannot be a staging root, when a DAG is parsed; a template is checked when it runs."""
     if root is not None and "{{" not in root and not re.match(r"^[a-z][a-z0-9+.-]*://.", root):
         raise ValueError(f"{argument} is {root!r}, expected an address such as s3://bucket/staging or file:///staging")
+    if root is not None and re.match("^hdfs://[^/]", root):
+        raise ValueError(
+            f"{argument} is {root!r}, but Airflow leaves out the name node. Write hdfs:///path, on the default "
+            "file system (fs.defaultFS) of the Airflow workers and of the cluster: it is to be the same one"
+        )

@@ -77,3 +77,12 @@ def test_a_document_on_a_disk(airflow_home: Path, tmp_path: Path) -> None:
         read_text(path)
     path.write_text('"ö"', encoding="utf-8")
     assert read_text(path) == '"ö"'
+
+
+def test_a_storage_that_airflow_lacks_a_library_for_is_named(run_dag: Any) -> None:
+    body = """
+CatalogDiscoverOperator(task_id="discover", allow="a.b.*", staging="gs://lake/staging", aws_conn_id=None, retries=2)
+"""
+    run = run_dag(dag_source(body))
+    assert (run.state, run.tries) == ("failed", {"discover": 1})
+    assert "and see that the Airflow workers have the package gcsfs, by which Airflow writes there" in run.log
