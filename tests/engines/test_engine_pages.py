@@ -48,6 +48,14 @@ def test_every_page_is_run() -> None:
         assert page in (PROJECT / module).read_text(), f"{module} runs the DAG of {page}"
 
 
+@pytest.mark.parametrize(
+    "subject", ["What it needs|Prerequisites", "identit|grants|Rights", "a failure", "What it costs"]
+)
+def test_every_page_tells_what_a_user_has_to_know(subject: str) -> None:
+    lacking = {path.name for path in PAGES.glob("*.md") if not re.search(f"^## .*({subject})", path.read_text(), re.M)}
+    assert not lacking
+
+
 @pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md") if "```json" in path.read_text()))
 def test_the_policies_of_a_page_allow_no_write_to_data_and_no_deletion(page: str) -> None:
     data, entry = "arn:aws:s3:::lake/t/000000_0", "arn:aws:s3:::lake/t/_delta_log/00000000000000000000.json"
