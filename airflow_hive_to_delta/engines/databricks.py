@@ -326,8 +326,8 @@ def _status_of(run: Mapping[str, Any], output: Mapping[str, Any]) -> JobStatus:
     if life == "TERMINATED" and result in _SUCCEEDED:
         return JobStatus("succeeded", log=log)
     details = run.get("status", {}).get("termination_details", {})
-    said = [state.get("state_message"), output.get("error"), details.get("message")]
-    text = ". ".join(dict.fromkeys(part.strip().rstrip(".") for part in said if part))[:_LONGEST_ERROR]
+    messages = [state.get("state_message"), output.get("error"), details.get("message")]
+    text = ". ".join(dict.fromkeys(part.strip().rstrip(".") for part in messages if part))[:_LONGEST_ERROR]
     how: JobState = "cancelled" if result in _CANCELLED else "failed"
     ended = "was cancelled" if how == "cancelled" else f"ended as {result or life}"
     error = f"The run on Databricks {ended}" + (f": {text}" if text else "")

@@ -251,9 +251,9 @@ class EmrServerless(AwsEngine):
             return None
         details = str(run.get("stateDetails") or "").strip().rstrip(".")
         where = f"Its logs are at {self._logs(ref.id)}" if self.log_uri is not None else "Its logs are in EMR Studio"
-        said = f": {details}" if details else ""
+        reason = f": {details}" if details else ""
         how = "failed on EMR Serverless" if state == "failed" else "was cancelled on EMR Serverless"
-        return f"The job run {ref.id} {how}, without a result{said}. {where}"
+        return f"The job run {ref.id} {how}, without a result{reason}. {where}"
 
     def _advice(self) -> dict[str, str]:
         application, role = self.application_id, self.execution_role_arn

@@ -319,10 +319,10 @@ class GlueJob(AwsEngine):
         if run["JobRunState"] not in ends:
             return None
         message = str(run.get("ErrorMessage") or run.get("StateDetail") or "").strip().rstrip(".")
-        said = f": {message}" if message else ""
+        reason = f": {message}" if message else ""
         logs = f"CloudWatch, in the log groups below {run.get('LogGroupName') or '/aws-glue/jobs'}, stream {ref.id}"
         how = ends[run["JobRunState"]]
-        return f"The run {ref.id} of the Glue job {self.name!r} {how}, without a result{said}. Its logs are in {logs}"
+        return f"The run {ref.id} of the Glue job {self.name!r} {how}, without a result{reason}. Its logs are in {logs}"
 
     def _advice(self) -> dict[str, str]:
         return {

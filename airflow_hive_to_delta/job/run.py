@@ -231,7 +231,7 @@ def _explain_refused_token(error: Exception) -> Exception:
         return error
     return TransientError(
         "The Spark Connect server does not let this client in: the token is missing, wrong, or has expired. Renew "
-        f"it: it is the password of the Airflow connection that SparkConnect(conn_id=…) names. (The error was: {error})"
+        f"it: it is the password of the Airflow connection to the server. (The error was: {error})"
     )
 
 

@@ -178,8 +178,8 @@ class KubernetesCluster:
             if error.status == 404:
                 return None
             # The text of the exception itself has the headers of the answer.
-            said = str(error.body or error.reason)[:300]
-            text = f"The API of Kubernetes at {self.url} answered {error.status}: {said}"
+            body = str(error.body or error.reason)[:300]
+            text = f"The API of Kubernetes at {self.url} answered {error.status}: {body}"
             if error.status == 401:
                 self.__dict__.pop("_api", None)  # the next call reads the identity anew
                 raise JobError(
@@ -202,8 +202,8 @@ class KubernetesCluster:
             answer = self._api.read_namespaced_pod_log(
                 name, namespace, tail_lines=_LAST_LINES, _request_timeout=_TIMEOUT, _preload_content=False, **options
             )
-            if said := answer.data.decode(errors="replace"):
-                return ["The last lines of the driver's log:", *said.splitlines()]
+            if output := answer.data.decode(errors="replace"):
+                return ["The last lines of the driver's log:", *output.splitlines()]
         return []
 
     @cached_property

@@ -40,12 +40,13 @@ def read_connection(conn_id: str, deploy_mode: str) -> SparkConnection:
             retryable=False,
         ) from error
     extra: dict[str, Any] = found.extra_dejson
-    said = extra.get("deploy-mode")
-    if said and said != deploy_mode:
+    configured = extra.get("deploy-mode")
+    if configured and configured != deploy_mode:
         raise JobError(
-            f"The Spark connection {conn_id!r} has the deploy mode {said!r}, but the engine is "
-            f"SparkSubmit(deploy_mode={deploy_mode!r}). Take it out of the connection, or pass deploy_mode={said!r}: "
-            "whether a job goes on without the worker has to be known when the DAG is parsed",
+            f"The Spark connection {conn_id!r} has the deploy mode {configured!r}, but the engine is "
+            f"SparkSubmit(deploy_mode={deploy_mode!r}). Take it out of the connection, or pass "
+            f"deploy_mode={configured!r}: whether a job goes on without the worker has to be known when the DAG is "
+            "parsed",
             retryable=False,
         )
     _check_keytab(conn_id, extra)

@@ -83,17 +83,17 @@ class ResourceManager:
         if answer.status_code != 200:
             raise self._error(answer)
         found: dict[str, Any] = answer.json()["app"]
-        said = str(found["state"])
-        state = _STATES.get(said, "running")
-        if said == "FINISHED":
+        yarn_state = str(found["state"])
+        state = _STATES.get(yarn_state, "running")
+        if yarn_state == "FINISHED":
             state = _FINAL_STATES.get(str(found.get("finalStatus")), "failed")
         if state in ("pending", "running", "succeeded"):
-            return JobStatus(state, log=[f"The application {application} is {said}"])
+            return JobStatus(state, log=[f"The application {application} is {yarn_state}"])
         why = str(found.get("diagnostics") or "").strip()
         return JobStatus(
             state,
-            f"The application {application} {'was cancelled' if state == 'cancelled' else 'failed'} on YARN ({said}, "
-            f"{found.get('finalStatus')}), without a result"
+            f"The application {application} {'was cancelled' if state == 'cancelled' else 'failed'} on YARN "
+            f"({yarn_state}, {found.get('finalStatus')}), without a result"
             f"{f': {why}' if why else ''}. Its log: yarn logs -applicationId {application}",
         )
 
