@@ -56,7 +56,7 @@ soak: $(JARS) $(S3_SERVER) ## The long forms of tests: random examples, damaged 
 		$(BIN)/pytest -n 2 --dist worksteal tests/core/parquet/test_footer_fuzz.py tests/core/lifecycle/test_properties.py \
 		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py tests/task_groups/test_campaign.py \
 		tests/engines/test_spark_connect.py tests/engines/test_spark_submit.py \
-		-k "mutant or test_properties or test_month or more_tables or several_kinds or in_the_middle or killed_driver"
+		-k "mutant or test_properties or test_month or more_tables or several_kinds or in_the_middle or killed_driver or another_protocol"
 	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_ALL_ON_SPARK=1 $(BIN)/pytest -n 2 --dist worksteal tests/core/delta tests/core/lifecycle \
 		--ignore tests/core/delta/test_small_log.py
 

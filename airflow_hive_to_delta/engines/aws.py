@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, ClassVar, TypeVar
 
-from airflow_hive_to_delta.core.errors import EXPIRED_CODES, RENEW_CREDENTIALS, describe_error
+from airflow_hive_to_delta.core.errors import EXPIRED_CODES, RENEW_CREDENTIALS, AccessDeniedError, describe_error
 from airflow_hive_to_delta.core.storage.aws_errors import error_code, http_status, translate_aws_error
 from airflow_hive_to_delta.engines.engine import Engine, JobError
 
 #: Where it is not defined, it stands for the identity of the process, as for Airflow's own AWS operators.
 _DEFAULT_CONNECTION = "aws_default"
+_NOT_ALLOWED = {"AccessDenied", "AccessDeniedException"}
 _THROTTLED = {"Throttling", "ThrottlingException", "TooManyRequestsException", "RequestLimitExceeded", "429"}
 #: The seconds between the attempts of one submission.
 _PAUSES = (1.0, 2.0, 4.0)
@@ -65,6 +66,26 @@ class AwsEngine(Engine):
         except ClientError as error:
             if error_code(error) in EXPIRED_CODES:
                 self._connected = None  # a client keeps the credentials that it was made with
+            raise
+
+    def ask(self, operation: str, doing: str, *, timeout: float | None = None, **arguments: Any) -> Any:
+        """Call the API about a job that may be running.
+
+        :param doing: what the call is for, as the beginning of messages.
+        :raises JobError: the API does not answer this identity: its credentials have expired, or it may not ask.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return self.call(operation, timeout=timeout, **arguments)
+        except (ClientError, BotoCoreError) as error:
+            known = describe_error(translate_aws_error(error, doing))
+            if error_code(error) in _NOT_ALLOWED:
+                action = f"{self.service}:{''.join(word.capitalize() for word in operation.split('_'))}"
+                advice = f"Allow the identity of the connection {self.aws_conn_id!r} {action}"
+                raise JobError(f"{_describe_client_error(error, doing)}. {advice}", retryable=False) from error
+            if error_code(error) in EXPIRED_CODES or known.kind == AccessDeniedError.__name__:
+                raise JobError(known.text, retryable=known.retryable) from error
             raise
 
     @property
@@ -157,13 +178,18 @@ def _not_started(error: Exception, doing: str, advice: Mapping[str, str], transi
     if not isinstance(error, ClientError):
         known = describe_error(translate_aws_error(error, doing))  # type: ignore[arg-type]
         return JobError(known.text, retryable=known.retryable)
-    text = f"{doing}: {code}: {error.response.get('Error', {}).get('Message', '')}".rstrip(": .")
+    text = _describe_client_error(error, doing)
     if code in EXPIRED_CODES:
         return JobError(f"{text}. {RENEW_CREDENTIALS}", retryable=True)
     what_to_do = f"{text}. {advice[code]}" if code in advice else text
     if code in transient or is_throttled(error):
         return JobError(what_to_do, retryable=True)
     return JobError(what_to_do, retryable=False)
+
+
+def _describe_client_error(error: Any, doing: str) -> str:
+    """What the API has answered, as a sentence without its end."""
+    return f"{doing}: {error_code(error)}: {error.response.get('Error', {}).get('Message', '')}".rstrip(": .")
 
 
 def _is_refusal(error: Exception) -> bool:

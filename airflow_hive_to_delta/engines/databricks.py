@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.engines.databricks_api.errors import explain_api_error, is_missing_run
 from airflow_hive_to_delta.engines.databricks_api.files import home_folder, put_unless_there
-from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobState, JobStatus
+from airflow_hive_to_delta.engines.engine import Engine, JobRef, JobSpec, JobState, JobStatus
 from airflow_hive_to_delta.engines.package import package_zip, read_script
 from airflow_hive_to_delta.engines.spark_settings import is_secret_name
 
@@ -76,7 +76,7 @@ class Databricks(Engine):
     """
 
     survives_worker = True
-    schemes = frozenset({"s3", "s3a", "abfss", "gs", "dbfs"})
+    schemes = frozenset({"s3", "s3a", "gs"})
 
     conn_id: str = "databricks_default"
     existing_cluster_id: str | None = None
@@ -173,8 +173,7 @@ class Databricks(Engine):
         except DatabricksApiError as error:
             if is_missing_run(error):
                 return JobStatus("not_found")
-            explained = explain_api_error(error, f"Databricks does not say how far run {ref.id} is")
-            raise JobError(str(explained), retryable=True) from error
+            raise explain_api_error(error, f"Databricks does not say how far run {ref.id} is") from error
         self._keep_access(hook)
         output: dict[str, Any] = {}
         if (task := _ended_task(run)) is not None:
@@ -274,13 +273,18 @@ class Databricks(Engine):
 
     def _list_runs(self) -> Iterator[dict[str, Any]]:
         hook = self._hook(attempts=3)
+        from airflow.providers.databricks.exceptions import DatabricksApiError
+
         asked: dict[str, Any] = {
             "limit": _RUNS_PER_PAGE,
             "start_time_from": int((time.time() - _FIND_SECONDS) * 1000),
             **({"run_type": "SUBMIT_RUN", "expand_tasks": "true"} if self.job_id is None else {"job_id": self.job_id}),
         }
         while True:
-            answer = hook._do_api_call(("GET", "2.2/jobs/runs/list"), asked)
+            try:
+                answer = hook._do_api_call(("GET", "2.2/jobs/runs/list"), asked)
+            except DatabricksApiError as error:
+                raise explain_api_error(error, "Databricks does not say which runs there are") from error
             yield from answer.get("runs", ())
             if not (page := answer.get("next_page_token")):
                 return
@@ -322,8 +326,8 @@ def _status_of(run: Mapping[str, Any], output: Mapping[str, Any]) -> JobStatus:
     if life == "TERMINATED" and result in _SUCCEEDED:
         return JobStatus("succeeded", log=log)
     details = run.get("status", {}).get("termination_details", {})
-    said = [state.get("state_message"), output.get("error"), details.get("message")]
-    text = ". ".join(dict.fromkeys(part.strip().rstrip(".") for part in said if part))[:_LONGEST_ERROR]
+    messages = [state.get("state_message"), output.get("error"), details.get("message")]
+    text = ". ".join(dict.fromkeys(part.strip().rstrip(".") for part in messages if part))[:_LONGEST_ERROR]
     how: JobState = "cancelled" if result in _CANCELLED else "failed"
     ended = "was cancelled" if how == "cancelled" else f"ended as {result or life}"
     error = f"The run on Databricks {ended}" + (f": {text}" if text else "")

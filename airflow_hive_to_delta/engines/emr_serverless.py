@@ -129,7 +129,7 @@ class EmrServerless(AwsEngine):
         """
         for found in self._list_runs():
             if found.get("name", "").endswith(_name_ending(token)):
-                run = self.call("get_job_run", applicationId=self.application_id, jobRunId=found["id"])["jobRun"]
+                run = self._get_run(found["id"])
                 arguments = run["jobDriver"]["sparkSubmit"]["entryPointArguments"]
                 return self._ref(found["id"], arguments[arguments.index("--results") + 1])
         return None
@@ -138,7 +138,7 @@ class EmrServerless(AwsEngine):
         from botocore.exceptions import ClientError
 
         try:
-            answer = self.call("get_job_run", applicationId=self.application_id, jobRunId=ref.id)
+            run = self._get_run(ref.id)
         except ClientError as error:
             if error_code(error) != "ResourceNotFoundException":
                 raise
@@ -148,7 +148,6 @@ class EmrServerless(AwsEngine):
                 "was deleted, or is another one than the job was submitted to",
                 cursor=cursor,
             )
-        run = answer["jobRun"]
         state = _STATES.get(run["state"], "running")
         return JobStatus(state, self._describe_end(ref, state, run), cursor=cursor)
 
@@ -158,13 +157,13 @@ class EmrServerless(AwsEngine):
         run = {"applicationId": self.application_id, "jobRunId": ref.id}
         try:
             # Two calls at most, each with a time to connect and a time to answer.
-            self.call("cancel_job_run", timeout=within / 4, **run)
+            self.ask("cancel_job_run", f"Cancelling the job run {ref.id} on EMR Serverless", timeout=within / 4, **run)
         except ClientError as error:
             if error_code(error) == "ResourceNotFoundException":
                 return
             if error_code(error) not in ("ValidationException", "ConflictException"):
                 raise
-            state = self.call("get_job_run", timeout=within / 4, **run)["jobRun"]["state"]
+            state = self._get_run(ref.id, within / 4)["state"]
             if state not in ("SUCCESS", "FAILED", "CANCELLING", "CANCELLED"):
                 raise
 
@@ -212,13 +211,19 @@ class EmrServerless(AwsEngine):
             settings[f"spark.executorEnv.{name}"] = value
         return settings | self.conf
 
+    def _get_run(self, run: str, timeout: float | None = None) -> dict[str, Any]:
+        where = {"applicationId": self.application_id, "jobRunId": run}
+        doing = f"Asking EMR Serverless for the job run {run}"
+        found: dict[str, Any] = self.ask("get_job_run", doing, timeout=timeout, **where)["jobRun"]
+        return found
+
     def _list_runs(self) -> Iterator[dict[str, Any]]:
         page: dict[str, Any] = {
             "applicationId": self.application_id,
             "createdAtAfter": datetime.now(UTC) - _FIND_WITHIN,
         }
         while True:
-            answer = self.call("list_job_runs", maxResults=50, **page)
+            answer = self.ask("list_job_runs", "Looking for a job run on EMR Serverless", maxResults=50, **page)
             yield from answer["jobRuns"]
             if not answer.get("nextToken"):
                 return
@@ -246,9 +251,9 @@ class EmrServerless(AwsEngine):
             return None
         details = str(run.get("stateDetails") or "").strip().rstrip(".")
         where = f"Its logs are at {self._logs(ref.id)}" if self.log_uri is not None else "Its logs are in EMR Studio"
-        said = f": {details}" if details else ""
+        reason = f": {details}" if details else ""
         how = "failed on EMR Serverless" if state == "failed" else "was cancelled on EMR Serverless"
-        return f"The job run {ref.id} {how}, without a result{said}. {where}"
+        return f"The job run {ref.id} {how}, without a result{reason}. {where}"
 
     def _advice(self) -> dict[str, str]:
         application, role = self.application_id, self.execution_role_arn

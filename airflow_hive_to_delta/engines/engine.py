@@ -15,6 +15,10 @@ JobState = Literal["pending", "running", "succeeded", "failed", "cancelled", "no
 #: States that a job does not leave again. ``not_found``: the engine knows nothing of it, any more or yet.
 ENDED_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled", "not_found"})
 
+#: The schemes of addresses that Airflow's object storage and Hadoop spell alike. Those of Azure are not among them:
+#: what stands before the ``@`` is a connection for Airflow, and a container for Hadoop.
+STAGING_SCHEMES = frozenset({"file", "s3", "s3a", "gs", "hdfs"})
+
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -89,7 +93,7 @@ class JobStatus:
 
 
 class JobError(Exception):
-    """A job that was not started, or that ended without a result.
+    """A job that was not started, or that ended without a result; or a platform that cannot be asked about jobs.
 
     :param retryable: whether trying again may help.
     """
@@ -134,12 +138,19 @@ class Engine(Protocol):
         """
 
     def find(self, token: str) -> JobRef | None:
-        """The job that was submitted with this token, if the engine knows one: the answer to submit was lost."""
+        """The job that was submitted with this token, if the engine knows one: the answer to submit was lost.
+
+        It raises what :meth:`status` raises.
+        """
 
     def status(self, ref: JobRef, cursor: str | None = None) -> JobStatus:
         """How far a job is, and the lines of its log after the cursor.
 
         An exception says nothing about the job: it is asked for again, up to ``poll_errors`` times in a row.
+
+        :raises JobError: the platform does not answer this identity, and the message says what to do: its token has
+            expired, or it lacks a right. When it goes on, the task fails by it, and unless it is ``retryable`` the job
+            is ended. Any other exception fails the task too, which is then tried again.
         """
 
     async def astatus(self, ref: JobRef, cursor: str | None = None) -> JobStatus:

@@ -170,7 +170,7 @@ class GlueJob(AwsEngine):
         from botocore.exceptions import ClientError
 
         try:
-            run = self.call("get_job_run", JobName=self.name, RunId=ref.id)["JobRun"]
+            run = self._get_run(ref.id)
         except ClientError as error:
             if error_code(error) != "EntityNotFoundException":
                 raise
@@ -182,13 +182,13 @@ class GlueJob(AwsEngine):
 
     def cancel(self, ref: JobRef, within: float) -> None:
         # Two calls at most, each with a time to connect and a time to answer.
-        answer = self.call("batch_stop_job_run", timeout=within / 4, JobName=self.name, JobRunIds=[ref.id])
+        run = {"JobName": self.name, "JobRunIds": [ref.id]}
+        answer = self.ask("batch_stop_job_run", f"Stopping the run {ref.id} on Glue", timeout=within / 4, **run)
         for refused in answer.get("Errors", ()):
             detail = refused.get("ErrorDetail", {})
             if detail.get("ErrorCode") == "EntityNotFoundException":
                 continue
-            run = self.call("get_job_run", timeout=within / 4, JobName=self.name, RunId=ref.id)["JobRun"]
-            if run["JobRunState"] in ("STARTING", "WAITING", "RUNNING"):
+            if self._get_run(ref.id, within / 4)["JobRunState"] in ("STARTING", "WAITING", "RUNNING"):
                 raise JobError(
                     f"Glue does not stop the run {ref.id} of the job {self.name!r}: {detail.get('ErrorCode')}: "
                     f"{detail.get('ErrorMessage')}",
@@ -284,12 +284,18 @@ class GlueJob(AwsEngine):
             **security,
         }
 
+    def _get_run(self, run: str, timeout: float | None = None) -> dict[str, Any]:
+        doing = f"Asking Glue for the run {run} of the job {self.name!r}"
+        found: dict[str, Any] = self.ask("get_job_run", doing, timeout=timeout, JobName=self.name, RunId=run)["JobRun"]
+        return found
+
     def _list_runs(self) -> Iterator[dict[str, Any]]:
         """The runs of the last days, the latest first."""
         page: dict[str, Any] = {"JobName": self.name}
         oldest = datetime.now(UTC) - _FIND_WITHIN
         while True:
-            answer = self.call("get_job_runs", MaxResults=200, **page)
+            doing = f"Looking for a run of the Glue job {self.name!r}"
+            answer = self.ask("get_job_runs", doing, MaxResults=200, **page)
             for run in answer["JobRuns"]:
                 if run.get("StartedOn", oldest) < oldest:
                     return
@@ -313,10 +319,10 @@ class GlueJob(AwsEngine):
         if run["JobRunState"] not in ends:
             return None
         message = str(run.get("ErrorMessage") or run.get("StateDetail") or "").strip().rstrip(".")
-        said = f": {message}" if message else ""
+        reason = f": {message}" if message else ""
         logs = f"CloudWatch, in the log groups below {run.get('LogGroupName') or '/aws-glue/jobs'}, stream {ref.id}"
         how = ends[run["JobRunState"]]
-        return f"The run {ref.id} of the Glue job {self.name!r} {how}, without a result{said}. Its logs are in {logs}"
+        return f"The run {ref.id} of the Glue job {self.name!r} {how}, without a result{reason}. Its logs are in {logs}"
 
     def _advice(self) -> dict[str, str]:
         return {

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
-from airflow_hive_to_delta.engines.engine import JobRef, JobSpec
+from airflow_hive_to_delta.engines.engine import STAGING_SCHEMES, JobRef, JobSpec
 from airflow_hive_to_delta.engines.job_process import JobProcess, ProcessEngine, merge_environment
 from airflow_hive_to_delta.engines.spark_settings import check_settings, describe_settings
 
@@ -36,7 +35,7 @@ class LocalSpark(ProcessEngine):
 
     #: Jobs can reach the loopback address of the process that submits them.
     runs_on_this_machine = True
-    schemes = KNOWN_SCHEMES
+    schemes = STAGING_SCHEMES
 
     memory: str = "2g"
     cores: int | None = None

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from airflow_hive_to_delta.core.extras import needs_extra
 from airflow_hive_to_delta.core.spark.properties import property_lines
-from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES
 from airflow_hive_to_delta.engines.clusters.kubernetes import KubernetesCluster, check_kubernetes
 from airflow_hive_to_delta.engines.clusters.spark_connection import SparkConnection, read_connection
 from airflow_hive_to_delta.engines.clusters.standalone import StandaloneMaster
@@ -25,7 +24,7 @@ from airflow_hive_to_delta.engines.clusters.submission import (
     start_submission,
 )
 from airflow_hive_to_delta.engines.clusters.yarn import ResourceManager
-from airflow_hive_to_delta.engines.engine import Engine, JobError, JobRef, JobSpec, JobStatus
+from airflow_hive_to_delta.engines.engine import STAGING_SCHEMES, Engine, JobError, JobRef, JobSpec, JobStatus
 from airflow_hive_to_delta.engines.job_process import JobProcess, describe_end
 from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.spark_settings import (
@@ -47,10 +46,10 @@ _MORE_MEMORY = (
 class SparkSubmit(Engine):
     """Runs each job on a Spark cluster that an Airflow connection of the Apache Spark provider names.
 
-    Where the driver runs is to be known when a DAG is parsed, so it is said here and not in the connection. In client
-    mode it runs on the Airflow worker, and the job ends with the task's process: a later try begins anew. In cluster
-    mode it runs on the cluster, and goes on without the worker; a task can be deferred. Cluster mode works on YARN, on
-    Kubernetes, and on a standalone cluster of Spark 4 through the REST API of its master.
+    Where the driver runs is to be known when a DAG is parsed, so it is an argument here and not part of the connection.
+    In client mode it runs on the Airflow worker, and the job ends with the task's process: a later try begins anew. In
+    cluster mode it runs on the cluster, and goes on without the worker; a task can be deferred. Cluster mode works on
+    YARN, on Kubernetes, and on a standalone cluster of Spark 4 through the REST API of its master.
 
     Jobs use the identity that the cluster has. That of ``aws_conn_id`` is not sent to it.
 
@@ -89,7 +88,7 @@ class SparkSubmit(Engine):
         self.main_script = "run_job_of_zip.py"
         # In client mode nothing lies between this process and the driver.
         self.poll_errors = 5 if on_cluster else 0
-        self.schemes = KNOWN_SCHEMES if self.shared_disk else KNOWN_SCHEMES - {"file"}
+        self.schemes = STAGING_SCHEMES if self.shared_disk else STAGING_SCHEMES - {"file"}
 
     def __repr__(self) -> str:
         """Leave out the values of the settings, which may be secret. Airflow writes this into a serialized DAG."""
@@ -141,8 +140,8 @@ class SparkSubmit(Engine):
         assert manager is not None, "of a job in cluster mode"
         status = manager.status(ref.id)
         # One line for each state that the job comes to.
-        said = status.log[0] if status.log else cursor
-        return replace(status, log=[] if said == cursor else status.log, cursor=said)
+        line = status.log[0] if status.log else cursor
+        return replace(status, log=[] if line == cursor else status.log, cursor=line)
 
     def cancel(self, ref: JobRef, within: float) -> None:
         if self.deploy_mode == "client":
@@ -210,10 +209,10 @@ class SparkSubmit(Engine):
             "spark.yarn.tags": ",".join([*tags, spec.token.lower()]),
             "spark.yarn.submit.waitAppCompletion": "false",
         }
-        code, said = self._submit(spec, connection, lambda _: conf)
-        if found := _APPLICATION.search(said):
+        code, output = self._submit(spec, connection, lambda _: conf)
+        if found := _APPLICATION.search(output):
             return found[0].decode()
-        raise RuntimeError(f"spark-submit exited with {code}, and named no application. {last_lines(said)}")
+        raise RuntimeError(f"spark-submit exited with {code}, and named no application. {last_lines(output)}")
 
     def _submit_to_kubernetes(
         self, spec: JobSpec, connection: SparkConnection, cluster: KubernetesCluster, variables: Mapping[str, str]
@@ -227,11 +226,11 @@ class SparkSubmit(Engine):
             "spark.kubernetes.driver.secretKeyRef, or deploy_mode='client'"
         )
         given = _executor_variables(variables) | self.conf
-        code, said = self._submit(
+        code, output = self._submit(
             spec, connection, lambda folder: cluster.settings(spec.token, spec.timeout, variables, given, folder)
         )
         if code != 0:
-            raise RuntimeError(f"spark-submit exited with {code}. {last_lines(said)}")
+            raise RuntimeError(f"spark-submit exited with {code}. {last_lines(output)}")
         return cluster.job_id(spec.token)
 
     def _submit_to_standalone(self, spec: JobSpec, master: StandaloneMaster, variables: Mapping[str, str]) -> str:
@@ -251,7 +250,7 @@ class SparkSubmit(Engine):
     def _submit(
         self, spec: JobSpec, connection: SparkConnection, settings: Callable[[Path], Mapping[str, str]]
     ) -> tuple[int, bytes]:
-        """Run ``spark-submit`` in cluster mode, which ends when the job is submitted: its exit code, and what it said.
+        """Run ``spark-submit`` in cluster mode, which ends when the job is submitted: its exit code, and its output.
 
         :param settings: makes the settings of the job. It may write files that they name into the folder.
         """

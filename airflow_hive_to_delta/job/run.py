@@ -155,7 +155,8 @@ def run(
         else:
             result = _do(request, session, results, is_embedded=embedded is not None)
     except Exception as error:
-        result = _explain_lost_jvm(describe_error(error, permanent=_REQUEST_ERRORS).to_fields(), session)
+        described = describe_error(_explain_refused_token(error), permanent=_REQUEST_ERRORS)
+        result = _explain_lost_jvm(described.to_fields(), session)
         print_progress(f"{request.name} failed: {result['error_kind']}: {result['error']}")
     else:
         result = _explain_lost_jvm(result, session)
@@ -223,6 +224,17 @@ def _redirecting_output(descriptor: int | None) -> Iterator[None]:
             os.close(before)
 
 
+def _explain_refused_token(error: Exception) -> Exception:
+    """The error itself; for that of a Connect server which does not let the session in, one that says what to do."""
+    code = error.getGrpcStatusCode() if hasattr(error, "getGrpcStatusCode") else None
+    if code is None or code.name != "UNAUTHENTICATED":
+        return error
+    return TransientError(
+        "The Spark Connect server does not let this client in: the token is missing, wrong, or has expired. Renew "
+        f"it: it is the password of the Airflow connection to the server. (The error was: {error})"
+    )
+
+
 def _explain_lost_jvm(result: dict[str, Any], spark: SparkSession | None) -> dict[str, Any]:
     """Name the end of Spark's JVM in the errors of a result, which know only that a connection was refused."""
     each_table = (*result.get("results", ()), *result.get("lists", ()))
@@ -277,19 +289,26 @@ def _check_registration(
 def _open_session(
     name: str, embedded: dict[str, Any] | None, spark_output: int | None, package: Path | None
 ) -> SparkSession:
-    with _redirecting_output(spark_output):
-        session = cluster_session(name) if embedded is None else local_session(name, **embedded)
     if package is not None:
-        _give_up_soon(session)
-        session.addArtifacts(str(package), pyfile=True)
-    return session
+        return _connect(package)
+    with _redirecting_output(spark_output):
+        return cluster_session(name) if embedded is None else local_session(name, **embedded)
 
 
-def _give_up_soon(session: SparkSession) -> None:
-    """Have a client of Spark Connect wait some 20 s for a server that is gone, and not ten minutes each time."""
+def _connect(package: Path) -> SparkSession:
+    """A session on the Connect server in ``SPARK_REMOTE``, which waits some 20 s for a server that does not answer.
+
+    Without this, each request waits for ten minutes.
+
+    :param package: for the Python workers of the server.
+    """
+    # Without a name, which would be a setting: the server would be asked for it, before it is said how long to wait.
+    session = cluster_session(None)
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     session.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_RETRIES)])
+    session.addArtifacts(str(package), pyfile=True)
+    return session
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -12,12 +14,18 @@ from urllib.parse import quote
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_hive_to_delta.core.errors import RENEW_CREDENTIALS
 from airflow_hive_to_delta.core.redaction import redact_credentials
+from airflow_hive_to_delta.core.storage.aws_errors import error_code, is_expired
 from airflow_hive_to_delta.engines.aws import console_host
 from airflow_hive_to_delta.job.file_names import safe_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+#: What Airflow needs for storages that not all workers can write to.
+_LIBRARIES = {"gs": "the package gcsfs", "hdfs": "Hadoop's libhdfs, a Java, and Hadoop's jars on the CLASSPATH"}
 
 
 class RunFolder:
@@ -79,16 +87,31 @@ class RunFolder:
 
         It fails without retries where these cannot help.
         """
-        try:
+        with self.explaining_errors("Nothing was done"):
             path = self.file("probe", uuid.uuid4().hex)  # of each task: others may be trying it out, too
             path.write_text("written to see whether it can be")
             path.unlink()
+
+    @contextmanager
+    def explaining_errors(self, so_far: str) -> Iterator[None]:
+        """Fail the task, with what to do, when the block cannot write below the staging root.
+
+        It fails without retries where these cannot help.
+
+        :param so_far: what has not been done therefore, as a sentence without its end.
+        """
+        try:
+            yield
         except Exception as error:
-            message = (
-                f"The staging root {self.root} cannot be written to: {type(error).__name__}: {error}. Nothing was "
-                "done. Correct it, create its bucket or folder, or give this identity access"
+            message = f"The staging root {self.root} cannot be written to: {type(error).__name__}: {error}. {so_far}. "
+            if error.__cause__ is not None and is_expired(error_code(error.__cause__)):  # a PermissionError of s3fs
+                raise AirflowException(redact_credentials(message + RENEW_CREDENTIALS)) from error
+            message += "Correct it, create its bucket or folder, or give this identity access"
+            if library := _LIBRARIES.get(self.root.partition("://")[0]):
+                message += f"; and see that the Airflow workers have {library}, by which Airflow writes there"
+            permanent = isinstance(
+                error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError, ImportError)
             )
-            permanent = isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, ValueError))
             raise (AirflowFailException if permanent else AirflowException)(redact_credentials(message)) from error
 
 
@@ -155,3 +178,8 @@ def check_root(root: str | None, argument: str = "staging") -> None:
     """Refuse what cannot be a staging root, when a DAG is parsed; a template is checked when it runs."""
     if root is not None and "{{" not in root and not re.match(r"^[a-z][a-z0-9+.-]*://.", root):
         raise ValueError(f"{argument} is {root!r}, expected an address such as s3://bucket/staging or file:///staging")
+    if root is not None and re.match("^hdfs://[^/]", root):
+        raise ValueError(
+            f"{argument} is {root!r}, but Airflow leaves out the name node. Write hdfs:///path, on the default "
+            "file system (fs.defaultFS) of the Airflow workers and of the cluster: it is to be the same one"
+        )

@@ -35,7 +35,7 @@ class JobProgress:
 
         :param seconds: since when the job is waited for.
         """
-        said = f"{self.name} is {status.state}, for {seconds:.0f} s by now"
+        line = f"{self.name} is {status.state}, for {seconds:.0f} s by now"
         try:
             folder = ObjectStoragePath(self.results_uri, conn_id=self.conn_id)
             folder.fs.invalidate_cache()  # the job writes there
@@ -44,9 +44,9 @@ class JobProgress:
             if self.table_count > 1:
                 ended = sum(is_result_name(path.name) for path in folder.iterdir())
                 parts.append(f"{ended} of {self.table_count} tables have ended")
-            return "; ".join([said, *filter(None, parts)])
+            return "; ".join([line, *filter(None, parts)])
         except Exception as error:  # of the storage; the line is worth less than the job
-            return f"{said} (how far it is could not be read: {describe_failure(error)})"
+            return f"{line} (how far it is could not be read: {describe_failure(error)})"
 
 
 def count_tables(request: JobRequest) -> int:

@@ -12,7 +12,7 @@ from tests.support.lake import Lake
 from tests.support.migrations import orders_and_people
 from tests.support.oracle import assert_same, delta_at
 from tests.support.platforms import Platform
-from tests.support.policies import asked_of_aws, denied, policies_of
+from tests.support.policies import OF_JOBS, OF_TASKS, asked_of_aws, denied, policies_of
 from tests.support.project import PROJECT
 
 PAGES = PROJECT / "docs" / "engines"
@@ -21,6 +21,12 @@ PLATFORMS = {
     "emr-serverless.md": "tests.support.platform_emr.EmrServerlessPlatform",
     "kubernetes.md": "tests.support.platform_kubernetes.KubernetesPlatform",
     "glue.md": "tests.support.platform_glue.GluePlatform",
+}
+#: By page, whose policies are on it, in this order.
+IDENTITIES = {
+    "emr-serverless.md": (OF_TASKS, OF_JOBS),
+    "kubernetes.md": (OF_JOBS, OF_TASKS),
+    "glue.md": (OF_TASKS, OF_JOBS),
 }
 #: Pages whose DAGs other modules run, with what only that platform has.
 ELSEWHERE = {
@@ -42,6 +48,14 @@ def test_every_page_is_run() -> None:
         assert page in (PROJECT / module).read_text(), f"{module} runs the DAG of {page}"
 
 
+@pytest.mark.parametrize(
+    "subject", ["What it needs|Prerequisites", "identit|grants|Rights", "a failure", "What it costs"]
+)
+def test_every_page_tells_what_a_user_has_to_know(subject: str) -> None:
+    lacking = {path.name for path in PAGES.glob("*.md") if not re.search(f"^## .*({subject})", path.read_text(), re.M)}
+    assert not lacking
+
+
 @pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md") if "```json" in path.read_text()))
 def test_the_policies_of_a_page_allow_no_write_to_data_and_no_deletion(page: str) -> None:
     data, entry = "arn:aws:s3:::lake/t/000000_0", "arn:aws:s3:::lake/t/_delta_log/00000000000000000000.json"
@@ -49,7 +63,8 @@ def test_the_policies_of_a_page_allow_no_write_to_data_and_no_deletion(page: str
         *(("s3:PutObject", data), ("s3:DeleteObject", data), ("s3:DeleteObject", entry)),
         *((f"glue:{operation}", "arn:aws:glue:us-east-1:123456789012:database/sales") for operation in DELETIONS),
     }
-    assert denied(dangerous, policies_of(PAGES / page, {})) == sorted(dangerous)
+    for policy in policies_of(PAGES / page, {}):
+        assert denied(dangerous, policy) == sorted(dangerous)
 
 
 @pytest.mark.slow
@@ -83,4 +98,8 @@ def test_the_dag_of_a_page(page: str, lake: Lake, run_dag, tmp_path: Path, reque
         assert registered["Parameters"]["table_type"] == "DELTA"
     assert "testing" not in run.all_xcoms(), "no credential"
     names = {":::lake": f":::{lake.bucket}", "/sales": f"/{lake.database}"}
-    assert denied(asked, [*policies_of(PAGES / page, names), READ_OTHER_BUCKETS]) == []
+    policies = dict(zip(IDENTITIES[page], policies_of(PAGES / page, names), strict=True))
+    assert asked.keys() == policies.keys()
+    asked[OF_TASKS] |= getattr(platform, "asked", set())
+    lacking = {who: denied(asked[who], [*policies[who], READ_OTHER_BUCKETS]) for who in policies}
+    assert lacking == {who: [] for who in policies}

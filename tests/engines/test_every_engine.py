@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from importlib import import_module
@@ -37,6 +38,8 @@ ON_WORKER: dict[str, str] = {
     "spark_connect": "tests.support.process_platforms.SparkConnectPlatform",
     "spark_submit_client": "tests.support.process_platforms.SparkSubmitClientPlatform",
 }
+#: A standalone master asks nobody who he is. Of Kerberos on YARN the tests of that engine tell.
+KNOWS_IDENTITIES = sorted(REMOTE.keys() - {"spark_submit_standalone", "spark_submit_yarn"})
 on_remote = pytest.mark.parametrize("platform", sorted(REMOTE), indirect=True)
 
 
@@ -107,6 +110,26 @@ def test_a_later_try_finds_the_running_job_again(run_dag, platform) -> None:
     assert (run.state, run.tries) == ("success", {"discover": 2})
     assert len(platform.jobs) == 1
     assert "of try 1 again" in run.log
+
+
+@pytest.mark.parametrize("platform", KNOWS_IDENTITIES, indirect=True)
+def test_an_identity_that_expires_while_a_job_runs_is_named_and_costs_no_second_job(run_dag, platform) -> None:
+    """It is renewed before the third try. The second has found the job, and does not take it for one that failed."""
+    kept = platform.ask
+
+    def expires(job):
+        platform.expired, platform.ask = True, kept
+        return "running"
+
+    platform.ask = expires
+    imports = "from tests.support.platforms import Platform\n"
+    renewed = "context['ti'].try_number == 3 and setattr(Platform.current, 'expired', False)"
+    run = run_dag(discover(platform, f"retries=2, pre_execute=lambda context: {renewed}", imports=imports))
+    assert (run.state, run.tries) == ("success", {"discover": 3})
+    assert len(platform.jobs) == 1
+    assert platform.end_states() == ["succeeded"]
+    assert re.search("expired. The next try takes them anew|expired: renew it", run.log)
+    assert "goes on, and the next try finds it again" in run.log
 
 
 @on_remote

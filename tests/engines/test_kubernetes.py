@@ -163,11 +163,32 @@ def test_what_the_state_of_a_pod_means(platform, engine, status, state, expected
     assert engine.status(ref, found.cursor).log == [], "each line once"
 
 
-def test_an_answer_that_says_no_is_an_error_of_the_poll(platform, engine) -> None:
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable", "message"),
+    [
+        (500, RuntimeError, None, "ServiceUnavailable by the test"),
+        (401, JobError, True, r"or has expired: renew it on the Airflow workers and the triggerer \(KUBECONFIG\)"),
+        (403, JobError, False, "Let the identity of the Airflow workers and the triggerer get and delete pods"),
+    ],
+)
+def test_an_answer_that_says_no_is_an_error_of_the_poll(platform, engine, status, kind, retryable, message) -> None:
     ref = engine.submit(SPEC, {})
-    platform.failures = [403]
-    with pytest.raises(RuntimeError, match=r"The API of Kubernetes at http://127\.0\.0\.1:\d+ answered 403: "):
+    platform.failures = [status]
+    said = rf"The API of Kubernetes at http://127\.0\.0\.1:\d+ answered {status}: .*{message}"
+    with pytest.raises(kind, match=said) as error:
         engine.status(ref)
+    assert getattr(error.value, "retryable", None) is retryable
+    assert engine.status(ref).state == "running"
+
+
+def test_a_token_that_is_renewed_in_the_kubeconfig_file_is_read_by_the_next_poll(platform, engine) -> None:
+    ref = engine.submit(SPEC, {})
+    assert engine.status(ref).state == "running"
+    platform.token = "renewed"
+    with pytest.raises(JobError, match="answered 401"):
+        engine.status(ref)
+    platform.write_kubeconfig()
+    assert engine.status(ref).state == "running"
 
 
 def test_the_triggerer_needs_no_settings(platform, engine, with_extra) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from airflow_hive_to_delta import SparkConnect
@@ -71,6 +75,50 @@ def test_the_address_and_the_token_of_a_connection(airflow_home, monkeypatch) ->
     monkeypatch.setenv("AIRFLOW_CONN_OUR_CONNECT", "spark-connect://:hunter2@127.0.0.1:15002")
     assert _read_url("our_connect").startswith("sc://127.0.0.1:15002/;")
     assert "token=hunter2" in _read_url("our_connect")
+
+
+@pytest.fixture
+def refusing_server() -> Iterator[Callable[[grpc.StatusCode], str]]:
+    """Starts a server that refuses every request with a status. Returns its address."""
+    server = grpc.server(ThreadPoolExecutor(2))
+
+    def start(status: grpc.StatusCode) -> str:
+        def refuse(_: Any, context: grpc.ServicerContext) -> None:
+            context.abort(status, "by the test")
+
+        handler = grpc.unary_unary_rpc_method_handler(refuse)
+        generic = type("Refuses", (grpc.GenericRpcHandler,), {"service": lambda *_: handler})
+        server.add_generic_rpc_handlers((generic(),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        return f"sc://127.0.0.1:{port}"
+
+    yield start
+    server.stop(0).wait()
+
+
+def test_a_token_that_the_server_refuses_is_named(refusing_server, airflow_home, tmp_path) -> None:
+    engine = SparkConnect(refusing_server(grpc.StatusCode.UNAUTHENTICATED), shared_disk=True)
+    job = submit(engine, JobRequest("discover", {"allow": ["a.b.*"]}, "Discover"), tmp_path / "job")
+    wait(engine, job)
+    engine.cancel(job, 1)
+    result = result_in(tmp_path / "job")
+    assert result["error"].startswith("The Spark Connect server does not let this client in: the token is missing, ")
+    assert "UNAUTHENTICATED" in result["error"]
+    assert (result["error_kind"], result["retryable"]) == ("TransientError", True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SOAK" not in os.environ, reason="a client waits for a server that is gone; make soak runs it")
+def test_a_server_that_speaks_another_protocol_is_not_waited_for_long(refusing_server, airflow_home, tmp_path) -> None:
+    """As one without TLS for a client with it."""
+    engine = SparkConnect(refusing_server(grpc.StatusCode.UNAVAILABLE), shared_disk=True)
+    job = submit(engine, JobRequest("discover", {"allow": ["a.b.*"]}, "Discover"), tmp_path / "job")
+    began = time.monotonic()
+    wait(engine, job)
+    engine.cancel(job, 1)
+    assert "UNAVAILABLE" in result_in(tmp_path / "job")["error"]
+    assert time.monotonic() - began < 90
 
 
 def conversion(tables: dict[str, list[Path]]) -> JobRequest:

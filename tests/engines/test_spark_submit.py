@@ -8,9 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -369,6 +371,49 @@ def test_what_yarn_says_of_a_failure_is_the_error(yarn, airflow_home, tmp_path) 
     assert engine.status(JobRef("application_1_1", "")).state == "not_found"
     assert engine.find("token-1") == JobRef(ref.id, "", ref.page)
     assert engine.find("token-2") is None
+
+
+@pytest.mark.parametrize(
+    ("status", "keytab", "retryable", "message"),
+    [
+        (401, True, True, "The Kerberos ticket of this process is missing or has expired: renew it"),
+        (401, False, False, "and principal in the extra of the Spark connection, and run airflow kerberos"),
+        (403, True, False, "view and end applications of the queue"),
+        (500, True, None, "Service unavailable"),
+    ],
+)
+def test_what_yarn_answers_an_identity_that_it_does_not_know(
+    yarn, spark_conn, airflow_home, tmp_path, monkeypatch, status, keytab, retryable, message
+) -> None:
+    from requests.auth import AuthBase
+
+    class Anonymous(AuthBase):
+        def __call__(self, request):
+            return request
+
+    monkeypatch.setitem(sys.modules, "requests_kerberos", SimpleNamespace(HTTPKerberosAuth=Anonymous))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where the provider's hook writes the keytab
+    kerberos = {"keytab": "a2V5dGFi", "principal": "airflow@EXAMPLE.COM"} if keytab else {}
+    spark_conn("yarn", yarn_resourcemanager_webapp_address=yarn.url, **kerberos)
+    engine = SparkSubmit("spark_test", deploy_mode="cluster")
+    ref = engine.submit(spec(tmp_path), {})
+    yarn.failures = [status]
+    with pytest.raises(RuntimeError if retryable is None else JobError, match=message) as error:
+        engine.status(ref)
+    assert getattr(error.value, "retryable", None) is retryable
+    assert f"ResourceManager answered {status}: " in str(error.value)
+    assert ("--keytab" in yarn.submissions[0]["arguments"]) is keytab
+
+
+def test_a_keytab_that_is_a_path_is_refused(yarn, spark_conn, airflow_home, tmp_path) -> None:
+    """The provider's hook leaves out the whole connection then, and submits to YARN whatever it says."""
+    spark_conn("spark://127.0.0.1", 7077, keytab="/etc/airflow.keytab", principal="airflow@EXAMPLE.COM")
+    with pytest.raises(
+        JobError, match="keytab in the extra of the Spark connection 'spark_test' is no Base64"
+    ) as refused:
+        SparkSubmit("spark_test").submit(spec(tmp_path), {})
+    assert not refused.value.retryable
+    assert yarn.submissions == []
 
 
 def test_what_spark_submit_says_is_the_error_where_yarn_has_no_application(yarn, airflow_home, tmp_path) -> None:

@@ -190,6 +190,14 @@ def sync_task(sync_options: Any, **arguments: Any) -> SyncTableOperator:
             lambda: RollbackTableOperator(task_id="x", table=TABLE, engine=_Elsewhere()),
             "staging is not given, but jobs of _Elsewhere run elsewhere and read their request there",
         ),
+        (
+            lambda: RollbackTableOperator(task_id="x", table=TABLE, engine=LocalSpark(), staging="abfss://c@a/staging"),
+            r"cannot read their request from abfss://. Pass .*, one of file://, gs://, hdfs://, s3://, s3a://",
+        ),
+        (
+            lambda: RollbackTableOperator(task_id="x", table=TABLE, staging="hdfs://namenode:8020/staging"),
+            "but Airflow leaves out the name node. Write hdfs:///path",
+        ),
         (lambda: hive_to_delta_task_group(source="sales", staging="s3://b"), "source is 'sales'"),
         (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging=None), "staging is None"),
         (lambda: hive_to_delta_task_group(source=GlueSource("d"), staging="s3://b", target="x"), "target is 'x'"),

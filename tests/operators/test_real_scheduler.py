@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,12 +24,15 @@ from tests.support.oracle import assert_same, delta_at
 from tests.support.platform_databricks import TOKEN, DatabricksPlatform
 from tests.support.platform_emr import APPLICATION, EmrServerlessPlatform
 from tests.support.platform_glue import NAME, GluePlatform
+from tests.support.platform_kubernetes import NAMESPACE, KubernetesPlatform
 from tests.support.platforms import Platform
 from tests.support.real_airflow import DagRun, RealAirflow, Task, parent_of, real_airflow
 from tests.support.spark_platforms import StandalonePlatform, YarnPlatform
 
 pytestmark = pytest.mark.slow
 
+#: The file in the home of Airflow by which its parts ask the API of Kubernetes.
+KUBECONFIG = "kubeconfig"
 IMPORTS = "from tests.support.folder_platform import FolderPlatform\n"
 DISCOVER = """
 for name in {names!r}:
@@ -38,15 +42,20 @@ for name in {names!r}:
     )
 """
 ON_PLATFORMS = """
+def with_own_programs(context):
+    os.environ["PATH"] = f"{folder}/{{context['task'].task_id}}/bin:" + os.environ["PATH"]
+
 for name, engine in {{
     "emr": EmrServerless({application!r}, {role!r}, aws_conn_id="platforms", poll_seconds=0.2),
     "glue": GlueJob({job!r}, {role!r}, aws_conn_id="platforms", poll_seconds=0.2),
     "databricks": Databricks("databricks", serverless=True, poll_seconds=0.2),
     "standalone": SparkSubmit("standalone", deploy_mode="cluster", poll_seconds=0.2),
     "yarn": SparkSubmit("yarn", deploy_mode="cluster", poll_seconds=0.2),
+    "kubernetes": SparkSubmit("kubernetes", deploy_mode="cluster", poll_seconds=0.2),
 }}.items():
     CatalogDiscoverOperator(
-        task_id=name, allow="a.b.*", engine=engine, staging={staging!r}, aws_conn_id="platforms", retries=0
+        task_id=name, allow="a.b.*", engine=engine, staging={staging!r}, aws_conn_id="platforms", retries=0,
+        pre_execute=with_own_programs
     )
 """
 
@@ -63,8 +72,11 @@ class Interrupted:
 
 @pytest.fixture(scope="module")
 def airflow(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealAirflow]:
-    with real_airflow(tmp_path_factory.mktemp("real") / "airflow") as started:
-        yield started
+    home = tmp_path_factory.mktemp("real") / "airflow"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("KUBECONFIG", str(home / KUBECONFIG))
+        with real_airflow(home) as started:
+            yield started
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -184,6 +196,7 @@ def test_jobs_on_platforms_are_waited_for_by_the_triggerer(airflow, aws_endpoint
         "databricks": DatabricksPlatform,
         "standalone": StandalonePlatform,
         "yarn": YarnPlatform,
+        "kubernetes": KubernetesPlatform,
     }
     with ExitStack() as opened:
         platforms: dict[str, Any] = {}
@@ -208,13 +221,17 @@ def test_jobs_on_platforms_are_waited_for_by_the_triggerer(airflow, aws_endpoint
                 **{"conn_type": "spark", "host": "yarn"},
                 "extra": json.dumps({"yarn_resourcemanager_webapp_address": platforms["yarn"].url}),
             },
+            "kubernetes": {
+                **{"conn_type": "spark", "host": "k8s://http://127.0.0.1", "port": platforms["kubernetes"].port},
+                "extra": json.dumps({"namespace": NAMESPACE}),
+            },
         }
+        shutil.copy(platforms["kubernetes"].kubeconfig, airflow.home / KUBECONFIG)
         for name, connection in connections.items():
             airflow.ask("connections", {"connection_id": name, **connection})
-        body = ON_PLATFORMS.format(application=APPLICATION, role=ROLE, job=NAME, staging=f"s3://{bucket}/staging")
-        # Where the worker finds spark-submit.
-        path = f"import os\nos.environ['PATH'] = '{tmp_path}/yarn/bin:' + os.environ['PATH']\n"
-        run = begin(airflow, dag_source(body, imports=path))
+        names = {"application": APPLICATION, "role": ROLE, "job": NAME, "staging": f"s3://{bucket}/staging"}
+        body = ON_PLATFORMS.format(folder=tmp_path, **names)
+        run = begin(airflow, dag_source(body, imports="import os\n"))
         for name in kinds:
             run.wait_for_deferral(name)
         cleared = platforms["databricks"]
@@ -231,6 +248,7 @@ def test_jobs_on_platforms_are_waited_for_by_the_triggerer(airflow, aws_endpoint
         for task in tasks:
             assert "No answer" not in run.log(task)
             assert TOKEN not in run.log(task)
+            assert platforms["kubernetes"].token not in run.log(task)
 
 
 def test_a_retry_finds_the_job_of_a_worker_that_was_lost(lost) -> None:

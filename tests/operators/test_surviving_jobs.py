@@ -16,6 +16,7 @@ from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.engines import JobStatus, watch
 from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.documents import begun_name, result_name
+from airflow_hive_to_delta.job.manifests import FileList
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.job.table_results import EarlierTries
 from airflow_hive_to_delta.operators.jobs.folder import JobFolder
@@ -84,6 +85,51 @@ def test_a_later_try_finds_the_running_job_again(run_dag, platform) -> None:
     assert "of try 1 again" in run.log
     assert run.xcom("discover") == []
     assert run.xcom("discover", "_link_SparkJobLink") == "http://127.0.0.1/job-0"
+
+
+@pytest.mark.parametrize("retryable", [True, False])
+def test_a_platform_that_does_not_answer_this_identity_has_not_lost_the_job(run_dag, platform, retryable) -> None:
+    """The tables of a job that died get jobs of their own. This one has not died, and a permanent error ends it."""
+    (platform / "fail").write_text("3")
+    tables = [TableInfo(name, f"file://{platform.parent}/{name}") for name in ("a", "b")]
+    found = [FileList(table.qualified_name, 0, 0, files=[]).to_dict() for table in tables]
+    (platform / "answer").write_text(json.dumps({"lists": found}))
+    denied = f"""
+from airflow_hive_to_delta.engines import JobError
+
+class Denied(Detached):
+    def status(self, ref, cursor=None):
+        if self._takes("fail"):
+            raise JobError("The token has expired. Renew it", retryable={retryable})
+        return super().status(ref, cursor)
+"""
+    body = f"""
+ListFilesOperator(
+    task_id="list", table={[table.to_dict() for table in tables]!r}, listing="spark", aws_conn_id=None, retries=2,
+    retry_delay=timedelta(0), engine=Denied({str(platform)!r}), staging="file://{platform.parent}/staging"
+)
+"""
+    run = run_dag(dag_source(body, imports=IMPORTS + denied))
+    assert (run.state, run.tries) == (("success", {"list": 2}) if retryable else ("failed", {"list": 1}))
+    assert "The token has expired. Renew it" in run.log
+    assert len(submitted(platform)) == 1
+    assert (platform / "job-0.cancelled").exists() is not retryable
+
+
+def test_a_submission_that_failed_for_the_identity_says_so(run_dag, platform) -> None:
+    """The command that submits says less than the platform does when it is asked for the job."""
+    refused = """
+class Refused(Detached):
+    def submit(self, spec, environment):
+        raise RuntimeError("spark-submit exited with 1. Its last lines: KubernetesClientException")
+
+    def find(self, token):
+        from airflow_hive_to_delta.engines import JobError
+        raise JobError("The API answered 401. Renew the token", retryable=False)
+"""
+    run = run_dag(task(platform, "retries=2", engine="Refused", classes=refused))
+    assert (run.state, run.tries) == ("failed", {"discover": 1})
+    assert "answered 401. Renew the token. The submission had failed: RuntimeError: spark-submit exited" in run.log
 
 
 def test_a_job_of_the_last_try_is_not_left_running(run_dag, platform) -> None:

@@ -88,6 +88,8 @@ class AwsPlatform(Platform):
         self.refusals: list[ApiError] = []
         #: Every operation that was called, in order.
         self.called: list[str] = []
+        #: Each action that this takes, and the ARN of what it is for.
+        self.asked: set[tuple[str, str]] = set()
         self.lock = threading.RLock()
         self.model: ServiceModel = get_session().get_service_model(self.service)
         write_spark_defaults(folder)
@@ -110,6 +112,9 @@ class AwsPlatform(Platform):
         """Carry out an operation. Returns its answer, and whether the answer gets lost."""
         with self.lock:
             self.called.append(operation.name)
+            self.asked |= self.actions(operation.name, arguments)
+            if self.expired:
+                raise ApiError(403, "ExpiredTokenException", "The security token included in the request is expired")
             lost = False
             if operation.name == "StartJobRun":
                 if self.refusals:
@@ -147,6 +152,10 @@ class AwsPlatform(Platform):
         if self.runs_jobs:
             self.run_submitted(job, asked)
         return job
+
+    @abstractmethod
+    def actions(self, operation: str, asked: dict[str, Any]) -> set[tuple[str, str]]:
+        """The actions that a policy has to allow for an operation, each with the ARN of what it is for."""
 
     @abstractmethod
     def run_submitted(self, job: PlatformJob, asked: dict[str, Any]) -> None:

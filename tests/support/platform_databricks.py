@@ -52,7 +52,6 @@ class DatabricksPlatform(Platform):
     ) -> None:
         super().__init__(folder)
         self.staging = staging
-        self.expired = False
         #: How the next submissions are refused: status, code and message.
         self.refusals: list[tuple[int, str, str]] = []
         #: What a run that has not ended is said to be.

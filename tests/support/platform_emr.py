@@ -14,6 +14,7 @@ from tests.support.spark_submit_runs import platform_environment, spark_submit
 
 APPLICATION = "00fabc1234defg09"
 _DRIVER = "spark.emr-serverless.driverEnv."
+_ARN = f"arn:aws:emr-serverless:{REGION}:123456789012:/applications/{APPLICATION}"
 _OPERATIONS = ("StartJobRun", "GetJobRun", "ListJobRuns", "CancelJobRun")
 
 
@@ -31,6 +32,11 @@ class EmrServerlessPlatform(AwsPlatform):
             if operation.http["method"] == method and (found := rest_arguments(operation, path, body)) is not None:
                 return operation, found
         raise LookupError(path)
+
+    def actions(self, operation: str, asked: dict[str, Any]) -> set[tuple[str, str]]:
+        arn = _ARN + (f"/jobruns/{asked['jobRunId']}" if "jobRunId" in asked else "")
+        passed = {("iam:PassRole", asked["executionRoleArn"])} if operation == "StartJobRun" else set()
+        return {(f"emr-serverless:{operation}", arn), *passed}
 
     def start_job_run(self, asked: dict[str, Any]) -> dict[str, Any]:
         if asked["applicationId"] != APPLICATION:
@@ -103,4 +109,4 @@ class EmrServerlessPlatform(AwsPlatform):
 
 
 def _arn(job: PlatformJob) -> str:
-    return f"arn:aws:emr-serverless:{REGION}:123456789012:/applications/{APPLICATION}/jobruns/{job.id}"
+    return f"{_ARN}/jobruns/{job.id}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.aws import ROLE
+from tests.support.aws import REGION, ROLE
 from tests.support.aws_apis import ApiError, AwsPlatform, JobRun, Operation
 from tests.support.platforms import PlatformJob
 from tests.support.spark_submit_runs import platform_environment, spark_submit
@@ -52,6 +52,12 @@ class GluePlatform(AwsPlatform):
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read()
+
+    def actions(self, operation: str, asked: dict[str, Any]) -> set[tuple[str, str]]:
+        name = asked.get("JobName") or asked["Name"]
+        definition = {"CreateJob": asked, "UpdateJob": asked.get("JobUpdate", {})}.get(operation)
+        passed = {("iam:PassRole", definition["Role"])} if definition is not None else set()
+        return {(f"glue:{operation}", f"arn:aws:glue:{REGION}:123456789012:job/{name}"), *passed}
 
     def get_job(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"Job": {**self._definition(asked["JobName"]), "Name": asked["JobName"]}}

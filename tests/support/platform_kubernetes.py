@@ -77,14 +77,29 @@ class KubernetesPlatform(HttpPlatform):
         }
         for name in ("KUBERNETES_TEST", "SPARK_KUBERNETES"):
             self.set_variable(f"AIRFLOW_CONN_{name}", json.dumps(connection))
-        (file := folder / "kubeconfig").write_text(json.dumps(_kubeconfig()))
-        self.set_variable("KUBECONFIG", str(file))
+        #: That the API lets in.
+        self.token = TOKEN
+        self.kubeconfig = folder / "kubeconfig"
+        self.write_kubeconfig()
+        self.set_variable("KUBECONFIG", str(self.kubeconfig))
         (programs := folder / "bin").mkdir()
         program = programs / "spark-submit"
         program.write_text(_SPARK_SUBMIT.format(python=sys.executable, url=self.url, token=TOKEN))
         program.chmod(0o755)
         self._path = os.environ["PATH"]
         self.set_variable("PATH", f"{programs}{os.pathsep}{self._path}")
+
+    def write_kubeconfig(self) -> None:
+        """Write the file by which the API is asked. Its address is not that of the connection, which counts."""
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "airflow",
+            "contexts": [{"name": "airflow", "context": {"cluster": "jobs", "user": "airflow"}}],
+            "clusters": [{"name": "jobs", "cluster": {"server": "http://127.0.0.1:1"}}],
+            "users": [{"name": "airflow", "user": {"token": self.token}}],
+        }
+        self.kubeconfig.write_text(json.dumps(document))
 
     @property
     def runs_jobs(self) -> bool:
@@ -98,7 +113,7 @@ class KubernetesPlatform(HttpPlatform):
             write_spark_defaults(self.folder)
 
     def respond(self, method: str, path: str, query: dict[str, list[str]], document: Any) -> tuple[int | None, Any]:
-        if self.authorization is None or self.authorization.lower() != f"bearer {TOKEN}":
+        if self.expired or (self.authorization or "").lower() != f"bearer {self.token}".lower():
             return 401, _status(401, "Unauthorized")
         found = re.fullmatch(rf"/apis?/(?:[\w.]+/)?v1/namespaces/{NAMESPACE}/(\w+)(?:/([\w.-]+))?(/log)?", path)
         assert found is not None, path
@@ -181,18 +196,6 @@ class KubernetesPlatform(HttpPlatform):
         if job is not None:
             self.end(job, "cancelled")
         return 200, _status(200, "")
-
-
-def _kubeconfig() -> dict[str, Any]:
-    """Its address is not that of the connection, which counts."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "airflow",
-        "contexts": [{"name": "airflow", "context": {"cluster": "jobs", "user": "airflow"}}],
-        "clusters": [{"name": "jobs", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "airflow", "user": {"token": TOKEN}}],
-    }
 
 
 def _status(code: int, reason: str) -> dict[str, Any]:

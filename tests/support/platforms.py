@@ -76,6 +76,8 @@ class Platform(ABC):
         self.held: int | None = 0
         #: How the next requests fail that ask for a status: with an HTTP status, or None: the connection is closed.
         self.failures: list[int | None] = []
+        #: Whether the identity that asks has expired: it is told so, whatever it asks.
+        self.expired = False
         #: How the next submissions fail. None: they are carried out, but their answer is lost.
         self.submit_failures: list[int | None] = []
         #: Does the work of jobs, in place of leaving an answer. ``Killed``: the job dies in the middle.

@@ -1,9 +1,10 @@
-"""What is asked of AWS, held against the policies that the documentation gives."""
+"""What is asked of AWS, and by whom, held against the policies that the documentation gives."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -15,9 +16,13 @@ from urllib.parse import parse_qs, unquote
 import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
+from tests.support.spark_submit_runs import JOB_KEY
+
 #: An action, and the ARN of what it is for.
 Asked = tuple[str, str]
-_SERVICE = re.compile(r"Credential=[^/]+/\d+/[\w-]+/([\w-]+)/")
+#: The access keys of the identity that tasks have, and of that which jobs have on a platform.
+OF_TASKS, OF_JOBS = "testing", JOB_KEY
+_SERVICE = re.compile(r"Credential=([^/]+)/\d+/[\w-]+/([\w-]+)/")
 _OBJECT_ACTIONS = {
     "GET": "s3:GetObject",
     "HEAD": "s3:GetObject",
@@ -28,40 +33,42 @@ _OBJECT_ACTIONS = {
 
 
 @contextmanager
-def asked_of_aws() -> Iterator[set[Asked]]:
-    """What is asked of S3 and Glue while the block runs: by tasks, by jobs, and by Spark itself."""
-    asked: set[Asked] = set()
+def asked_of_aws() -> Iterator[dict[str, set[Asked]]]:
+    """What is asked of S3 and Glue while the block runs, by the access key of who asks."""
+    asked_by: dict[str, set[Asked]] = defaultdict(set)
     answer = DomainDispatcherApplication.__call__
 
     def recording(app: Any, environ: dict[str, Any], start_response: Any) -> Any:
-        service = _SERVICE.search(environ.get("HTTP_AUTHORIZATION", ""))
-        if service is not None and service[1] == "s3":
+        signed = _SERVICE.search(environ.get("HTTP_AUTHORIZATION", ""))
+        key, service = signed.groups() if signed is not None else ("", "")
+        asked = asked_by[key] if service in ("s3", "glue") else set()
+        if service == "s3":
             path, query = unquote(environ["PATH_INFO"]), parse_qs(environ["QUERY_STRING"], keep_blank_values=True)
             if "delete" in query:
                 keys = re.findall(r"<Key>(.*?)</Key>", _read_body(environ).decode())
                 asked.update(("s3:DeleteObject", f"arn:aws:s3:::{path.strip('/')}/{key}") for key in keys)
             else:
                 asked.add(_of_s3(environ["REQUEST_METHOD"], path, query))
-        elif service is not None and service[1] == "glue":
+        elif service == "glue":
             asked.add(_of_glue(environ["HTTP_X_AMZ_TARGET"].rpartition(".")[2], json.loads(_read_body(environ))))
         return answer(app, environ, start_response)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(DomainDispatcherApplication, "__call__", recording)
-        yield asked
+        yield asked_by
 
 
-def policies_of(page: Path, names: dict[str, str]) -> list[dict[str, Any]]:
-    """The statements of all policies of a page.
+def policies_of(page: Path, names: dict[str, str]) -> list[list[dict[str, Any]]]:
+    """The statements of each policy of a page.
 
     :param names: by name of a bucket or a database on the page, that of the test.
     """
     found = re.findall(r"^```json\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     assert found, page
-    statements = [statement for text in found for statement in json.loads(text)["Statement"]]
+    policies = [json.loads(text)["Statement"] for text in found]
     for there, here in names.items():
-        statements = json.loads(json.dumps(statements).replace(there, here))
-    return statements
+        policies = json.loads(json.dumps(policies).replace(there, here))
+    return policies
 
 
 def denied(asked: set[Asked], statements: list[dict[str, Any]]) -> list[Asked]:

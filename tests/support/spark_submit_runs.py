@@ -10,6 +10,8 @@ from pathlib import Path
 from airflow_hive_to_delta.core.spark.jars import CLASSES_FILE, JARS_VARIABLE
 from tests.support.aws import REGION
 
+#: The access key of the identity that jobs have there, which is not that of the task.
+JOB_KEY = "testing-role"
 #: What a platform's own process has not: the project, and what points the tests at stand-ins.
 _NOT_INHERITED = (
     "PYTHONPATH",
@@ -35,7 +37,7 @@ def write_spark_defaults(folder: Path) -> None:
         "spark.hadoop.fs.s3a.endpoint": endpoint,
         "spark.hadoop.fs.s3a.endpoint.region": REGION,
         "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.access.key": "testing",
+        "spark.hadoop.fs.s3a.access.key": JOB_KEY,
         "spark.hadoop.fs.s3a.secret.key": "testing",
         # Few queries over a handful of rows: compiling each costs more than running it.
         "spark.sql.codegen.wholeStage": "false",
@@ -82,6 +84,7 @@ def platform_environment(variables: Mapping[str, str] | None = None) -> dict[str
     inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     return {
         **inherited,
+        "AWS_ACCESS_KEY_ID": JOB_KEY,
         "SPARK_DIST_CLASSPATH": f"{os.environ[JARS_VARIABLE]}/*",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -25,7 +25,7 @@ from tests.support.airflow_runs import Run, asset_events
 from tests.support.lake import Lake
 from tests.support.migrations import group, orders_and_people
 from tests.support.oracle import delta_at
-from tests.support.policies import asked_of_aws, denied, policies_of
+from tests.support.policies import OF_TASKS, asked_of_aws, denied, policies_of
 from tests.support.project import PROJECT
 
 IN_CONVERT = "verify_in_convert=True"
@@ -199,7 +199,9 @@ def test_an_embedded_spark_is_started_once_for_a_table(lake, run_dag) -> None:
     with asked_of_aws() as asked:
         run = run_dag(source.replace('"2g"', '"1g"').replace("staging=", 'verify="full", staging='))
     names = {":::lake": f":::{lake.bucket}", "/sales": f"/{lake.database}"}
-    assert denied(asked, policies_of(page, names)) == []
+    (policy,) = policies_of(page, names)
+    assert asked.keys() == {OF_TASKS}, "one identity for tasks and jobs"
+    assert denied(asked[OF_TASKS], policy) == []
     assert run.state == "success", run.log
     assert run.log.count("as job ") == len(jobs(lake)) == 1, "one job converts and verifies"
     assert report_of(run)["t"]["verified"] == {"full": 0}

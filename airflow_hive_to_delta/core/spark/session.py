@@ -80,15 +80,17 @@ def local_session(
         return builder.config(map={name: settings[name] for name in settings.keys() - for_jvm}).getOrCreate()
 
 
-def cluster_session(app_name: str) -> SparkSession:
+def cluster_session(app_name: str | None) -> SparkSession:
     """The session of the cluster that this process was submitted to, or of the Connect server in ``SPARK_REMOTE``.
 
+    :param app_name: the name of the application, if it is to have one. A Connect server is asked as it is set.
     :raises MissingDependencyError: PySpark, or what its Connect client needs, is not installed.
     """
     with needs_extra("local", "A Spark job that no cluster runs"):
         from pyspark.sql import SparkSession
     with needs_extra("connect", "A session over Spark Connect"):
-        return SparkSession.builder.appName(app_name).getOrCreate()
+        builder = SparkSession.builder if app_name is None else SparkSession.builder.appName(app_name)
+        return builder.getOrCreate()
 
 
 @contextmanager

@@ -32,7 +32,7 @@ _TRANSIENT = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExce
               "ConcurrentModificationException"}  # fmt: skip
 
 
-def error_code(error: Exception) -> str:
+def error_code(error: BaseException) -> str:
     """The error code of AWS in an exception of boto3; empty when it has none."""
     response: Mapping[str, Any] = getattr(error, "response", None) or {}
     return str(response.get("Error", {}).get("Code", ""))

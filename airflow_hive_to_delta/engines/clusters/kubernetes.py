@@ -178,8 +178,22 @@ class KubernetesCluster:
             if error.status == 404:
                 return None
             # The text of the exception itself has the headers of the answer.
-            said = str(error.body or error.reason)[:300]
-            raise RuntimeError(f"The API of Kubernetes at {self.url} answered {error.status}: {said}") from error
+            body = str(error.body or error.reason)[:300]
+            text = f"The API of Kubernetes at {self.url} answered {error.status}: {body}"
+            if error.status == 401:
+                self.__dict__.pop("_api", None)  # the next call reads the identity anew
+                raise JobError(
+                    f"{text}. The token or the certificate of the kubeconfig file, or of the service account, is wrong "
+                    "or has expired: renew it on the Airflow workers and the triggerer (KUBECONFIG)",
+                    retryable=True,
+                ) from error
+            if error.status == 403:
+                raise JobError(
+                    f"{text}. Let the identity of the Airflow workers and the triggerer get and delete pods, and get "
+                    "pods/log and configmaps, in the namespace of the job",
+                    retryable=False,
+                ) from error
+            raise RuntimeError(text) from error
 
     def _last_lines(self, namespace: str, name: str, container: Any) -> list[str]:
         options = {} if container is None else {"container": container.name}
@@ -188,8 +202,8 @@ class KubernetesCluster:
             answer = self._api.read_namespaced_pod_log(
                 name, namespace, tail_lines=_LAST_LINES, _request_timeout=_TIMEOUT, _preload_content=False, **options
             )
-            if said := answer.data.decode(errors="replace"):
-                return ["The last lines of the driver's log:", *said.splitlines()]
+            if output := answer.data.decode(errors="replace"):
+                return ["The last lines of the driver's log:", *output.splitlines()]
         return []
 
     @cached_property

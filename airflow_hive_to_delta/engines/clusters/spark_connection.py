@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,19 +40,35 @@ def read_connection(conn_id: str, deploy_mode: str) -> SparkConnection:
             retryable=False,
         ) from error
     extra: dict[str, Any] = found.extra_dejson
-    said = extra.get("deploy-mode")
-    if said and said != deploy_mode:
+    configured = extra.get("deploy-mode")
+    if configured and configured != deploy_mode:
         raise JobError(
-            f"The Spark connection {conn_id!r} has the deploy mode {said!r}, but the engine is "
-            f"SparkSubmit(deploy_mode={deploy_mode!r}). Take it out of the connection, or pass deploy_mode={said!r}: "
-            "whether a job goes on without the worker has to be known when the DAG is parsed",
+            f"The Spark connection {conn_id!r} has the deploy mode {configured!r}, but the engine is "
+            f"SparkSubmit(deploy_mode={deploy_mode!r}). Take it out of the connection, or pass "
+            f"deploy_mode={configured!r}: whether a job goes on without the worker has to be known when the DAG is "
+            "parsed",
             retryable=False,
         )
+    _check_keytab(conn_id, extra)
     host = found.host or ""
     is_whole = found.conn_type == "spark" and host and ("://" in host or not found.port)
     master = host if is_whole else f"{found.conn_type}://{host}"
     master = f"{master}:{found.port}" if found.port else master
     return SparkConnection(conn_id, master, _cluster_manager(conn_id, master), extra)
+
+
+def _check_keytab(conn_id: str, extra: dict[str, Any]) -> None:
+    """Refuse a keytab that the provider's hook cannot read: it would leave out the whole connection, and take YARN."""
+    if not (keytab := extra.get("keytab")):
+        return
+    try:
+        b64decode("".join(keytab.split()), validate=True)
+    except (ValueError, AttributeError) as error:
+        raise JobError(
+            f"keytab in the extra of the Spark connection {conn_id!r} is no Base64. It holds the content of the keytab "
+            "file, as the command base64 prints it, and not its path",
+            retryable=False,
+        ) from error
 
 
 def _cluster_manager(conn_id: str, master: str) -> ClusterManager:

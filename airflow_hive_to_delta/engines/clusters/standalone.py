@@ -108,19 +108,19 @@ class StandaloneMaster:
         code, answer = self._ask("GET", f"status/{driver}")
         if code != 200:
             raise RuntimeError(f"The master at {self.rest_url} answered {code}: {answer.get('message')}")
-        said = answer.get("driverState")
-        if said is None:
+        driver_state = answer.get("driverState")
+        if driver_state is None:
             return JobStatus("not_found", f"The master at {self.rest_url} does not know the driver {driver}")
-        state = _STATES.get(str(said), "running")
+        state = _STATES.get(str(driver_state), "running")
         worker = answer.get("workerHostPort")
         where = f" on the worker {worker}" if worker else ""
         if state != "failed":
-            return JobStatus(state, log=[f"The driver {driver} is {said}{where}"])
+            return JobStatus(state, log=[f"The driver {driver} is {driver_state}{where}"])
         why = answer.get("message")
         return JobStatus(
             "failed",
-            f"The driver {driver} ended as {said}{where}, without a result{f': {why}' if why else ''}. What it wrote "
-            f"is on the page of that worker, which {self.page} links to",
+            f"The driver {driver} ended as {driver_state}{where}, without a result{f': {why}' if why else ''}. "
+            f"What it wrote is on the page of that worker, which {self.page} links to",
         )
 
     def kill(self, driver: str, within: float) -> None:

@@ -38,7 +38,7 @@ def start_submission(command: Sequence[str], folder: Path, environment: Mapping[
 
 
 def run_submission(command: Sequence[str], folder: Path) -> tuple[int, bytes]:
-    """Run a ``spark-submit`` that does not wait for the end of its job: its exit code, and what it has said.
+    """Run a ``spark-submit`` that does not wait for the end of its job: its exit code, and its output.
 
     :param folder: of this process alone. It is removed.
     """
@@ -54,9 +54,9 @@ def run_submission(command: Sequence[str], folder: Path) -> tuple[int, bytes]:
         submitting.cancel(1.0)
 
 
-def last_lines(said: bytes) -> str:
-    """The end of what a ``spark-submit`` has said, for an error."""
-    return "Its last lines:\n" + "\n".join(said.decode(errors="replace").splitlines()[-_LAST_LINES:])
+def last_lines(output: bytes) -> str:
+    """The end of the output of a ``spark-submit``, for an error."""
+    return "Its last lines:\n" + "\n".join(output.decode(errors="replace").splitlines()[-_LAST_LINES:])
 
 
 def spark_defaults(binary: str) -> str:

@@ -71,7 +71,7 @@ class ResourceManager:
         """The id of the application that was submitted with this tag."""
         answer = self._ask("GET", "apps", params={"applicationTags": tag})
         if answer.status_code != 200:
-            raise RuntimeError(_describe(answer))
+            raise self._error(answer)
         applications = (answer.json().get("apps") or {}).get("app") or []
         return str(applications[0]["id"]) if applications else None
 
@@ -81,19 +81,19 @@ class ResourceManager:
         if answer.status_code == 404:
             return JobStatus("not_found", f"YARN does not know the application {application}")
         if answer.status_code != 200:
-            raise RuntimeError(_describe(answer))
+            raise self._error(answer)
         found: dict[str, Any] = answer.json()["app"]
-        said = str(found["state"])
-        state = _STATES.get(said, "running")
-        if said == "FINISHED":
+        yarn_state = str(found["state"])
+        state = _STATES.get(yarn_state, "running")
+        if yarn_state == "FINISHED":
             state = _FINAL_STATES.get(str(found.get("finalStatus")), "failed")
         if state in ("pending", "running", "succeeded"):
-            return JobStatus(state, log=[f"The application {application} is {said}"])
+            return JobStatus(state, log=[f"The application {application} is {yarn_state}"])
         why = str(found.get("diagnostics") or "").strip()
         return JobStatus(
             state,
-            f"The application {application} {'was cancelled' if state == 'cancelled' else 'failed'} on YARN ({said}, "
-            f"{found.get('finalStatus')}), without a result"
+            f"The application {application} {'was cancelled' if state == 'cancelled' else 'failed'} on YARN "
+            f"({yarn_state}, {found.get('finalStatus')}), without a result"
             f"{f': {why}' if why else ''}. Its log: yarn logs -applicationId {application}",
         )
 
@@ -101,7 +101,31 @@ class ResourceManager:
         """End an application. One that has ended is left alone."""
         answer = self._ask("PUT", f"apps/{application}/state", document={"state": "KILLED"}, seconds=within)
         if answer.status_code not in (200, 202, 404):
-            raise RuntimeError(_describe(answer))
+            raise self._error(answer)
+
+    def _error(self, answer: Any) -> Exception:
+        """The exception for an answer that is none: a ``JobError`` where it is one to this identity."""
+        text = f"YARN's ResourceManager answered {answer.status_code}: {answer.text[:300]}"
+        if answer.status_code == 401 and self.uses_kerberos:
+            return JobError(
+                f"{text}. The Kerberos ticket of this process is missing or has expired: renew it on the Airflow "
+                "workers and the triggerer (airflow kerberos does so all the time, kinit once)",
+                retryable=True,
+            )
+        if answer.status_code == 401:
+            return JobError(
+                f"{text}. It wants to know by Kerberos who asks: set keytab (the content of the file, in "
+                "Base64) and principal in the extra of the Spark connection, and run airflow kerberos beside the "
+                "Airflow workers and the triggerer",
+                retryable=False,
+            )
+        if answer.status_code == 403:
+            return JobError(
+                f"{text}. Let the user that Airflow runs as, or its principal, view and end applications of the queue "
+                "(yarn.admin.acl, or spark.ui.view.acls and spark.modify.acls in the engine's conf)",
+                retryable=False,
+            )
+        return RuntimeError(text)
 
     def _ask(
         self,
@@ -129,10 +153,6 @@ class ResourceManager:
             except requests.exceptions.ConnectionError as error:
                 errors.append(error)
         raise errors[0]
-
-
-def _describe(answer: Any) -> str:
-    return f"YARN's ResourceManager answered {answer.status_code}: {answer.text[:300]}"
 
 
 def _kerberos() -> Any:

@@ -55,7 +55,8 @@ def explain_api_error(error: DatabricksApiError, what: str) -> JobError:
     if status == 403:
         return JobError(
             f"{what}: {text}. Grant the identity of the connection what it lacks: CAN ATTACH TO or CAN RESTART on the "
-            "cluster, CAN MANAGE RUN on the job, the right to create clusters, write access to the package folder",
+            "cluster, CAN MANAGE RUN on the job, the right to create clusters, write access to the package folder; and "
+            "CAN VIEW on a run that another identity has submitted",
             retryable=False,
         )
     if code in _ADVICE:

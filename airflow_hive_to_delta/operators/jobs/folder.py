@@ -1,4 +1,4 @@
-"""The folder of a job: its request, and the results that the job leaves there."""
+"""The folder of a job: its request, and the results that the job leaves there; and the package that jobs import."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from airflow.sdk import ObjectStoragePath
 
+from airflow_hive_to_delta.engines import Engine
+from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.job.documents import DONE, ENDED, REQUEST
 from airflow_hive_to_delta.job.request import JobRequest
 from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri, read_text
@@ -90,3 +93,15 @@ def job_folder(run_folder: RunFolder | None, name: str) -> Iterator[JobFolder]:
         return
     with tempfile.TemporaryDirectory(prefix="hive-to-delta-job-", ignore_cleanup_errors=True) as folder:
         yield JobFolder(ObjectStoragePath(f"file://{folder}"))
+
+
+def ship_package(engine: Engine, run_folder: RunFolder) -> tuple[str, str] | tuple[None, None]:
+    """The addresses of the package's zip and of its script, which are uploaded unless they are there.
+
+    None where the engine needs none.
+    """
+    if not engine.ships_package:
+        return None, None
+    shared = partial(run_folder.put_shared, "packages")
+    package, main = (shared(file.name, file.content) for file in (package_zip(), main_script(engine.main_script)))
+    return plain_uri(package), plain_uri(main)

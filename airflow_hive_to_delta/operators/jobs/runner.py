@@ -9,23 +9,22 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from airflow.sdk.exceptions import TaskDeferralTimeout, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout, TaskDeferred
 
 from airflow_hive_to_delta.core.errors import MissingDependencyError, name_error
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.engines import Engine, JobError, JobRef, JobRequest, JobSpec, JobStatus
-from airflow_hive_to_delta.engines.package import main_script, package_zip
 from airflow_hive_to_delta.engines.watch import CANCEL_SECONDS, JobWatch, describe_failure, warn_of_failure
 from airflow_hive_to_delta.job.table_results import job_folder_name
 from airflow_hive_to_delta.links import SparkJobLink
 from airflow_hive_to_delta.operators.aws.identity import job_environment
-from airflow_hive_to_delta.operators.jobs.folder import JobFolder, job_folder
+from airflow_hive_to_delta.operators.jobs.folder import JobFolder, job_folder, ship_package
 from airflow_hive_to_delta.operators.jobs.logs import JobLogs
 from airflow_hive_to_delta.operators.jobs.messages import describe_missing_result
 from airflow_hive_to_delta.operators.jobs.resumed import Deferral, ResumedJob, is_for_same_tables
 from airflow_hive_to_delta.operators.jobs.submitted import SubmittedJob, SubmittedJobStore, generation, job_token
-from airflow_hive_to_delta.operators.staging import RunFolder, plain_uri
-from airflow_hive_to_delta.operators.tables.outcomes import has_tries_left
+from airflow_hive_to_delta.operators.staging import RunFolder
+from airflow_hive_to_delta.operators.tables.outcomes import airflow_error, has_tries_left
 from airflow_hive_to_delta.triggers.job_progress import JobProgress, count_tables
 from airflow_hive_to_delta.triggers.spark_job import SparkJobTrigger
 
@@ -89,6 +88,8 @@ class JobRunner:
 
         :param aws_conn_id: the AWS connection whose identity the job gets; None: what its process has anyway.
         :raises JobError: the job has no result: it failed, or the task was killed.
+        :raises AirflowException: the engine does not say how far the job is, and why is known. The job may still run:
+            no other one is to be started for it.
         """
         instance: Any = self._context["ti"]
         if self._deferral is not None and (result := self._replay(request)) is not None:
@@ -100,8 +101,7 @@ class JobRunner:
             job_folder(self._folder, name) as documents,
             job_environment(aws_conn_id, region_name, on_this_machine=here) as environment,
         ):
-            documents.write_request(request)
-            package_uri, main_uri = self._ship_package()
+            package_uri, main_uri = self._stage(request, documents)
             spec = JobSpec(
                 request.name, documents.request_uri, documents.uri, token, package_uri, main_uri, self._timeout
             )
@@ -111,12 +111,15 @@ class JobRunner:
             except JobError as error:
                 self._keep_end(documents, str(error), retryable=error.retryable)
                 raise
-            return self._finish(ref, request, documents, environment)
+            return _result_or_error(self._finish(ref, request, documents, environment))
 
     def resume(self) -> ResumedJob | None:
         """Find the job again that an earlier try has not seen the end of, if there is one, and wait for its end.
 
         A task that was cleared begins anew: a job of before is ended.
+
+        :raises JobError: the task was killed.
+        :raises AirflowException: as :meth:`run` does.
         """
         instance: Any = self._context["ti"]
         job = None if self._store is None else self._store.read()
@@ -134,14 +137,12 @@ class JobRunner:
         self._log.info("Found the job %s of try %d again", ref.id, job.try_number)
         documents = JobFolder(self._folder.jobs / job.folder)
         request = documents.read_request()
+        result = self._finish(ref, request, documents, {}, self._deferral)
         try:
-            result = self._finish(ref, request, documents, {}, self._deferral)
+            return ResumedJob(request, job.try_number, _result_or_error(result))
         except JobError as error:
-            if self.killed:
-                raise
             self._log.warning("The job %s of try %d has no result: %s", ref.id, job.try_number, error)
-            result = None
-        return ResumedJob(request, job.try_number, result)
+            return ResumedJob(request, job.try_number, None)
 
     def go_on(self, deferral: Deferral) -> None:
         """Prepare to run the task from its beginning, after a deferral in this try. Call it before the first job."""
@@ -168,7 +169,7 @@ class JobRunner:
                 if ref is not None:
                     self._cancel(ref)
             elif ref is not None:
-                return self._finish(ref, request, documents, {}, self._deferral)
+                return _result_or_error(self._finish(ref, request, documents, {}, self._deferral))
             else:
                 return _result_or_error(documents.read_end() or _UNSEEN)
 
@@ -185,18 +186,14 @@ class JobRunner:
             self._log.info("The task is being killed: ending its job %s", self._ref.id)
             self._cancel(self._ref)
 
-    def _ship_package(self) -> tuple[str, str] | tuple[None, None]:
-        """The addresses of the package's zip and of its script, which are uploaded unless they are there.
-
-        None where the engine needs none.
-        """
-        if not self._engine.ships_package or self._folder is None:
+    def _stage(self, request: JobRequest, documents: JobFolder) -> tuple[str, str] | tuple[None, None]:
+        """Write what a job reads. Returns the addresses of the package's zip and of its script, as they are shipped."""
+        if self._folder is None:
+            documents.write_request(request)
             return None, None
-        shared = partial(self._folder.put_shared, "packages")
-        package, main = (
-            shared(file.name, file.content) for file in (package_zip(), main_script(self._engine.main_script))
-        )
-        return plain_uri(package), plain_uri(main)
+        with self._folder.explaining_errors("No job was started"):
+            documents.write_request(request)
+            return ship_package(self._engine, self._folder)
 
     def _submit(self, spec: JobSpec, job: SubmittedJob, environment: Mapping[str, str]) -> JobRef:
         if self._store is not None:
@@ -210,7 +207,7 @@ class JobRunner:
                 raise JobError(str(error), retryable=False) from error
             raise
         except Exception as error:
-            found = self._find_lost(spec.token)
+            found = self._find_lost(spec.token, error)
             if found is None:
                 raise
             self._log.warning(
@@ -223,10 +220,17 @@ class JobRunner:
                 self._store.write(replace(job, ref=ref.to_dict()))
         return ref
 
-    def _find_lost(self, token: str) -> JobRef | None:
-        """The job whose submission got no answer. None, also while the engine gives none: the next try asks again."""
+    def _find_lost(self, token: str, failure: Exception) -> JobRef | None:
+        """The job whose submission got no answer. None, also while the engine gives none: the next try asks again.
+
+        :param failure: of the submission.
+        :raises AirflowException: the engine says why it gives none, which is most often why the submission failed.
+        """
         try:
             return self._engine.find(token)
+        except JobError as error:
+            text = f"{error}. The submission had failed: {describe_failure(failure)}"
+            raise airflow_error(JobError(text, retryable=error.retryable)) from failure
         except Exception as error:
             self._log.warning("The engine cannot be asked whether it has the job: %s", describe_failure(error))
             return None
@@ -244,7 +248,7 @@ class JobRunner:
         environment: Mapping[str, str],
         deferral: Deferral | None = None,
     ) -> dict[str, Any]:
-        """Wait for the end of a job, and return its result.
+        """Wait for the end of a job, and return its result, which has ``error`` if the job failed or left none.
 
         :param deferral: of this task, if it was deferred until the job would end.
         """
@@ -270,13 +274,13 @@ class JobRunner:
         if result is None:
             result = {"error": describe_missing_result(status, documents), "retryable": status.retryable}
             self._keep_end(documents, result["error"], retryable=status.retryable)
-        return _result_or_error(result)
+        return result
 
     @contextmanager
     def _cancelling(self, ref: JobRef) -> Iterator[None]:
         """End the job with the block, unless it goes on for a later try to find.
 
-        A timeout ends it, too, and so does an error in the last try.
+        A timeout ends it, too, and so does an error that no retry can help, or that comes in the last try.
         """
         keep = False
         try:
@@ -286,8 +290,10 @@ class JobRunner:
             keep = True
             raise
         except Exception as error:
-            lost = self.killed or isinstance(error, TaskDeferralTimeout)
+            lost = self.killed or isinstance(error, (TaskDeferralTimeout, AirflowFailException))
             keep = self._survives and not lost and has_tries_left(self._context)
+            if keep:
+                self._log.info("The job %s goes on, and the next try finds it again", ref.id)
             raise
         finally:
             if not keep:
@@ -345,7 +351,11 @@ class JobRunner:
         return None
 
     def _ask(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask the engine or the storage. A few failures in a row say nothing about the job."""
+        """Ask the engine or the storage. A few failures in a row say nothing about the job.
+
+        :raises AirflowException: in place of the ``JobError`` of an engine that cannot be asked. A job whose end is not
+            known has not failed, as one has by a ``JobError``.
+        """
         failures = 0
         while True:
             try:
@@ -353,6 +363,8 @@ class JobRunner:
             except Exception as error:
                 failures += 1
                 if failures > self._engine.poll_errors or self.killed:
+                    if isinstance(error, JobError):
+                        raise airflow_error(error) from error
                     raise
                 warn_of_failure(self._log, self._engine, failures, error)
             self._sleep()
