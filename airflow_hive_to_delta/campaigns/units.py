@@ -6,11 +6,12 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from airflow_hive_to_delta.campaigns.documents import CampaignDocument, check_tables, check_times
 from airflow_hive_to_delta.campaigns.leases import Lease, is_held, release_leases, renew_leases, take_leases
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome, apply_outcome
-from airflow_hive_to_delta.campaigns.states import WORKED_ON, CampaignDocument, Phase, Retries, TableState
+from airflow_hive_to_delta.campaigns.states import WORKED_ON, Phase, Retries, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.campaigns.times import now as current_time
@@ -20,8 +21,49 @@ from airflow_hive_to_delta.job.file_names import safe_name
 
 
 @dataclass(frozen=True)
+class WaveRecord(CampaignDocument):
+    """A wave, and what became of it."""
+
+    noun: ClassVar[str] = "wave"
+
+    #: The key of the run.
+    run: str
+    phase: Phase
+    started: str
+    #: How many units it has; those of them that are of small tables come first.
+    units: int
+    packed: int
+    tables: int
+    bytes: int
+    #: None: it goes on.
+    ended: str | None = None
+    until: str | None = None
+    #: When an earlier wave of the same run ended, which a person has cleared since.
+    cleared_after: str | None = None
+    #: The tables and bytes of the campaign in each state, at its end.
+    by_state: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: The first of the tables that failed, and how many there were.
+    failed: list[str] = field(default_factory=list)
+    failed_count: int = 0
+    left: int = 0
+    lost_units: int = 0
+    dag_id: str | None = None
+    run_id: str | None = None
+
+    def __post_init__(self) -> None:
+        check_times(started=self.started, ended=self.ended, until=self.until, cleared_after=self.cleared_after)
+        if not 0 <= self.packed <= self.units:
+            raise ValueError(f"packed is {self.packed}, expected at most the number of units, {self.units}")
+        for state, counts in self.by_state.items():
+            if not counts.keys() >= {"tables", "bytes"}:
+                raise ValueError(f"by_state has {counts!r} for {state}, expected tables and bytes")
+
+
+@dataclass(frozen=True)
 class Unit(CampaignDocument):
     """The document of a unit, of which a task gets the URI alone."""
+
+    noun: ClassVar[str] = "unit"
 
     campaign: str
     run: str
@@ -36,6 +78,10 @@ class Unit(CampaignDocument):
     lane: str = "packed"
     #: When an earlier wave of the same run ended, which a person has cleared since; None: there was none.
     cleared_after: str | None = None
+
+    def __post_init__(self) -> None:
+        check_times(until=self.until, cleared_after=self.cleared_after)
+        check_tables(self.tables)
 
     @property
     def path(self) -> str:
@@ -83,10 +129,10 @@ def read_unit(store: CampaignStore, uri: str) -> Unit:
 
     :raises MissingError: there is none.
     """
-    found = store.read(store.path(uri))
+    found = store.read_as(Unit, store.path(uri))
     if found is None:
         raise MissingError(f"There is no unit at {uri}: somebody has deleted it. Start a new run")
-    return Unit.from_dict(found)
+    return found
 
 
 @dataclass

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 
-from airflow_hive_to_delta.campaigns.closing import SUMMARY
-from airflow_hive_to_delta.campaigns.decisions import read_decisions, record_approval
+from airflow_hive_to_delta.campaigns.closing import SUMMARY, SummaryRecord
+from airflow_hive_to_delta.campaigns.decisions import QuestionRecord, read_decisions, read_question, record_approval
 from airflow_hive_to_delta.campaigns.plan import PlanRow, read_plan, with_decisions
 from airflow_hive_to_delta.campaigns.states import PHASES, Phase
 from airflow_hive_to_delta.campaigns.store import CampaignStore
@@ -70,7 +70,7 @@ class CampaignApprovalOperator(CampaignOperator, ApprovalOperator):
             self.log.info("No table waits for an approval")
             return None
         tables = [row.table for row in waiting]
-        store.write(self._question_path(context), {"phase": self.phase, "tables": tables})
+        store.write(self._question_path(context), QuestionRecord(self.phase, tables).to_dict())
         # Not a template: the names of tables are in it.
         self.body = _describe(self.phase, waiting, store)
         return super().execute(context)
@@ -83,12 +83,11 @@ class CampaignApprovalOperator(CampaignOperator, ApprovalOperator):
         try:
             store = self.open_store()
             # What was asked for, whatever the plan says by now.
-            asked = store.read(self._question_path(context)) or {"tables": []}
-            run = self.run_key(context)
-            record_approval(store, self.phase, asked["tables"], run=run, by=by, now=now())
+            asked = read_question(store, self._question_path(context))
+            record_approval(store, self.phase, asked.tables, run=self.run_key(context), by=by, now=now())
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
-        return {"approved": True, "by": by, "tables": len(asked["tables"])}
+        return {"approved": True, "by": by, "tables": len(asked.tables)}
 
     def _question_path(self, context: Context) -> str:
         return f"questions/{safe_name(self.run_key(context))}.json"
@@ -117,10 +116,10 @@ def _describe(phase: Phase, rows: Sequence[PlanRow], store: CampaignStore) -> st
     ]
     if len(rows) > _MOST_ROWS:
         lines.append(f"| and {len(rows) - _MOST_ROWS:,} more | | | |")
-    summary = store.read(SUMMARY) or {"by_state": {}}
-    states = ", ".join(f"{each['tables']:,} {name}" for name, each in summary["by_state"].items())
+    summary = store.read_as(SummaryRecord, SUMMARY) or SummaryRecord()
+    states = ", ".join(f"{each.get('tables', 0):,} {name}" for name, each in summary.by_state.items())
     lines += ["", f"The campaign: {states}.", f"The plan: `{store.location('plan.csv')}`"]
-    if summary.get("waves"):
+    if summary.waves:
         lines.append(f"The report: `{store.location('report.html')}`")
     return "\n".join(lines)
 

@@ -92,7 +92,10 @@ class LargeUnitsOperator(CampaignOperator):
     """Returns the URIs of the units of single large tables in the wave that was planned."""
 
     def execute(self, context: Context) -> list[str]:
-        planned = read_wave(self.open_store(), self.run_key(context))
+        try:
+            planned = read_wave(self.open_store(), self.run_key(context))
+        except HiveToDeltaError as error:
+            raise airflow_error(error) from error
         return [] if planned is None else planned.alone
 
 
