@@ -13,7 +13,14 @@ from airflow_hive_to_delta.campaigns.leases import release_run
 from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState, final_states
 from airflow_hive_to_delta.campaigns.store import CampaignStore, StatesByTable
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
-from airflow_hive_to_delta.campaigns.units import Unit, WaveRecord, entries_of_wave, units_folder, wave_path
+from airflow_hive_to_delta.campaigns.units import (
+    Unit,
+    WaveRecord,
+    entries_of_wave,
+    read_wave_record,
+    units_folder,
+    wave_path,
+)
 from airflow_hive_to_delta.campaigns.view.state_index import write_index
 from airflow_hive_to_delta.core.errors import MissingError
 
@@ -74,7 +81,7 @@ def close_wave(store: CampaignStore, run: str, *, verify: bool = True, now: dt.d
 
     :raises MissingError: the run has planned no wave.
     """
-    wave = store.read_as(WaveRecord, wave_path(run))
+    wave = read_wave_record(store, run)
     if wave is None:
         raise MissingError(f"The run {run} has planned no wave of the campaign {store.campaign}")
     release_run(store, run)
@@ -193,4 +200,4 @@ def _forecast(waves: Sequence[WaveRecord], phase: Phase, *, verify: bool) -> str
 def _share_done(wave: WaveRecord) -> float:
     """The share of the tables of a campaign's only wave that are done with."""
     undone = wave.left + wave.by_state.get("failed", {"tables": 0})["tables"]
-    return max(0.0, 1 - undone / wave.tables)
+    return max(0.0, 1 - undone / max(wave.tables, 1))

@@ -169,7 +169,8 @@ def read_measurements(store: CampaignStore, run: str) -> dict[str, Measurement]:
     if missing:
         raise MissingError(
             f"{len(missing)} tables have not been looked at, such as {missing[0]}: a task that measures was marked as "
-            f"done, or somebody has deleted documents in {store.location(folder)}. Clear the task that measures"
+            f"done, or somebody has changed documents in {store.location(folder)}. Clear the task that finds the "
+            "tables, with all after it"
         )
     return found
 

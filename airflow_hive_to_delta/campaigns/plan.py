@@ -126,11 +126,10 @@ def parse_plan(content: bytes, location: Location, *, with_definitions: bool) ->
     :raises PermanentError: it cannot be read.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns = [name for name in _schema().names if with_definitions or name != "definition"]
     try:
-        found = pq.read_table(io.BytesIO(content), columns=columns).to_pylist()
+        found = _read_columns(content, columns)
         for row in found:
             row["definition"] = json.loads(row["definition"]) if row.get("definition") else None
         return [PlanRow.from_dict(row) for row in found]
@@ -138,6 +137,16 @@ def parse_plan(content: bytes, location: Location, *, with_definitions: bool) ->
         raise PermanentError(
             f"{location} cannot be read: {error}. Clear the task that plans, in the DAG with phase='convert'"
         ) from error
+
+
+def _read_columns(content: bytes, columns: Sequence[str]) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(content))
+    if missing := [name for name in columns if name not in file.schema_arrow.names]:
+        raise ValueError(f"it has no column {', '.join(missing)}, expected {', '.join(columns)}")
+    rows: list[dict[str, Any]] = file.read(columns).to_pylist()
+    return rows
 
 
 def merge_plans(before: Iterable[PlanRow], found: Iterable[PlanRow]) -> list[PlanRow]:

@@ -35,6 +35,8 @@ from airflow_hive_to_delta.core.storage.base import ReplacingStorage, StoredFile
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, parse_location
 from airflow_hive_to_delta.job.file_names import safe_name
 
+#: The folder of all campaigns, below a staging root.
+CAMPAIGNS = "campaigns"
 #: Documents that are read or written side by side. A client of S3 keeps as many connections.
 _THREADS = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -108,7 +110,7 @@ class CampaignStore:
                 f"The staging root {root} is on {root.scheme}://, expected s3:// or file:// for a campaign, whose "
                 "documents are read and written by tasks without Spark"
             )
-        return cls(storage, root.child("campaigns").child(campaign))
+        return cls(storage, root.child(CAMPAIGNS).child(campaign))
 
     @property
     def campaign(self) -> str:
@@ -142,11 +144,12 @@ class CampaignStore:
         try:
             document = json.loads(content)
         except ValueError as error:
-            raise PermanentError(f"{self.location(path)} is not JSON: {error}. {_mend(path)}") from error
+            raise self.wrong_document(path, f"is not JSON: {error}") from error
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise PermanentError(
-                f"{self.location(path)} is no document of format {FORMAT}: a later version of this package has written "
-                f"it, or somebody has changed it. {_mend(path)}"
+            raise self.wrong_document(
+                path,
+                f"is no document of format {FORMAT}: a later version of this package has written it, or somebody has "
+                "changed it",
             )
         return document
 
@@ -198,8 +201,14 @@ class CampaignStore:
         try:
             return kind.from_dict(document)
         except ValueError as error:
-            text = redact_credentials(str(error))
-            raise PermanentError(f"{self.location(path)} is no {kind.noun}: {text}. {_mend(path)}") from error
+            raise self.wrong_document(path, f"is no {kind.noun}: {redact_credentials(str(error))}") from error
+
+    def wrong_document(self, path: str, what: str) -> PermanentError:
+        """The error for a document that somebody has edited wrongly, with what a person should do about it.
+
+        :param what: is said of the document.
+        """
+        return PermanentError(f"{self.location(path)} {what}. {_mend(path)}")
 
     def read_all_as(self, kind: type[Kind], paths: Iterable[str]) -> Iterator[tuple[str, Kind]]:
         """Documents as objects, with their paths, read side by side. One that is gone is left out."""
@@ -262,9 +271,8 @@ class CampaignStore:
     def _as_state(self, path: str, document: dict[str, Any]) -> TableState:
         state = self.parse(TableState, path, document)
         if state_path(state.table) != path:
-            raise PermanentError(
-                f"{self.location(path)} names the table {state.table!r}, whose document is {state_path(state.table)}. "
-                f"{_mend(path)}"
+            raise self.wrong_document(
+                path, f"names the table {state.table!r}, whose document is {state_path(state.table)}"
             )
         return state
 

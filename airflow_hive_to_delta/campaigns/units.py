@@ -129,9 +129,24 @@ def read_unit(store: CampaignStore, uri: str) -> Unit:
 
     :raises MissingError: there is none.
     """
-    found = store.read_as(Unit, store.path(uri))
+    path = store.path(uri)
+    found = store.read_as(Unit, path)
     if found is None:
         raise MissingError(f"There is no unit at {uri}: somebody has deleted it. Start a new run")
+    if found.path != path:
+        raise store.wrong_document(path, f"is of {found.path}, by its run and unit")
+    return found
+
+
+def read_wave_record(store: CampaignStore, run: str) -> WaveRecord | None:
+    """The document of a run's wave; None when it has planned none.
+
+    :raises PermanentError: it is no such document.
+    """
+    path = wave_path(run)
+    found = store.read_as(WaveRecord, path)
+    if found is not None and found.run != run:
+        raise store.wrong_document(path, f"is of the run {found.run!r}, expected {run!r}")
     return found
 
 

@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from airflow_hive_to_delta.campaigns.closing import write_summary
 from airflow_hive_to_delta.campaigns.decisions import apply_approvals, apply_decisions, approved_tables, read_decisions
 from airflow_hive_to_delta.campaigns.leases import read_unreleased, release_leases
-from airflow_hive_to_delta.campaigns.plan import PlanRow, matches, read_plan, with_decisions
+from airflow_hive_to_delta.campaigns.plan import PLAN, PlanRow, matches, read_plan, with_decisions
 from airflow_hive_to_delta.campaigns.states import WORKED_ON, Phase, StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
-from airflow_hive_to_delta.campaigns.units import Unit, WaveRecord, units_folder, wave_path
-from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.campaigns.units import Unit, WaveRecord, read_wave_record, units_folder, wave_path
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.options import check_count
 
 #: More mapped tasks slow Airflow's scheduler down.
@@ -129,8 +129,9 @@ def plan_wave(
         now when not given.
     :param about: ``dag_id`` and ``run_id`` of the run, for its document.
     :returns: None when no table is left to be worked on now, or the window of the run has ended.
+    :raises PermanentError: a document cannot be read, or the plan is gone.
     """
-    before = store.read_as(WaveRecord, wave_path(run))
+    before = read_wave_record(store, run)
     if before is not None and before.ended is None:
         return _as_planned_wave(store, before)
     wave, size = wave or Wave(), size or UnitSize()
@@ -143,7 +144,13 @@ def plan_wave(
     leased = {lease.table for lease in unreleased if lease.run != run and lease.is_live(now)}
     decisions = read_decisions(store)
     rows = with_decisions(read_plan(store, with_definitions=True), decisions)
-    states: Mapping[str, TableState] = apply_approvals(store, store.states(), run=run, now=now)
+    states: Mapping[str, TableState] = store.states()
+    if states and not rows:
+        raise MissingError(
+            f"There is no plan at {store.location(PLAN)}, expected one of {len(states)} tables, which have states: "
+            "somebody has deleted it. Clear the task that plans, in the DAG with phase='convert', and then this one"
+        )
+    states = apply_approvals(store, states, run=run, now=now)
     states = apply_decisions(store, states, decisions, run=run, now=now)
     if approve and phase != "convert":
         approved = approved_tables(store, phase, run)
@@ -161,7 +168,7 @@ def plan_wave(
 
 def read_wave(store: CampaignStore, run: str) -> PlannedWave | None:
     """The wave that the run has planned; None: it has planned none, or the wave has ended since."""
-    wave = store.read_as(WaveRecord, wave_path(run))
+    wave = read_wave_record(store, run)
     return None if wave is None or wave.ended is not None else _as_planned_wave(store, wave)
 
 

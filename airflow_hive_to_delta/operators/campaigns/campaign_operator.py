@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, ObjectStoragePath
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.campaigns.states import PHASES, Phase
-from airflow_hive_to_delta.campaigns.store import CampaignStore, check_name
+from airflow_hive_to_delta.campaigns.store import CAMPAIGNS, CampaignStore, check_name
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.operators.aws.identity import aws_clients
-from airflow_hive_to_delta.operators.staging import check_root, split_connection
+from airflow_hive_to_delta.operators.staging import browser_url, check_root, split_connection
 from airflow_hive_to_delta.operators.tables.outcomes import airflow_error
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ class CampaignTask:
             raise AirflowFailException(str(error)) from error
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
+
+    def browser_address(self, document: str) -> str:
+        """Where a browser shows a document of the campaign, by its path from the folder of the campaign."""
+        conn_id = self.aws_conn_id if self.staging_conn_id is None else self.staging_conn_id
+        needs_none = split_connection(str(self.staging))[1] or not str(self.staging).startswith("s3")
+        root = ObjectStoragePath(str(self.staging).rstrip("/"), conn_id=None if needs_none else conn_id)
+        return browser_url(root / CAMPAIGNS / self.campaign / document)
 
     def run_key(self, context: Context) -> str:
         """A name for the wave of this run, that no other run of the campaign has: phases may share a DAG."""
