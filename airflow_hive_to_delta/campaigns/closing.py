@@ -16,7 +16,7 @@ from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.campaigns.units import (
     Unit,
     WaveRecord,
-    entries_of_wave,
+    entries_of_units,
     read_wave_record,
     units_folder,
     wave_path,
@@ -86,16 +86,16 @@ def close_wave(store: CampaignStore, run: str, *, verify: bool = True, now: dt.d
         raise MissingError(f"The run {run} has planned no wave of the campaign {store.campaign}")
     release_run(store, run)
     states = store.states()
-    names = _tables_of(store, run, wave.units)
+    names = _tables_of(store, wave)
     closed = ClosedWave(run, wave.phase, len(names), wave.units, states=states)
     ended = {name.removesuffix(".json") for name in store.names(f"{units_folder(run)}/ended")}
-    numbers = [f"{number:04d}" for number in range(wave.units)]
-    closed.lost_units = [unit for unit in numbers if unit not in ended]
+    units = wave.unit_names
+    closed.lost_units = [unit for unit in units if unit not in ended]
     needs_person: dict[str, list[str]] = defaultdict(list)
     for name in names:
         state = states.get(name)
         # What the plan, an approval or a decision has written in this run is no work on the table.
-        entries = [] if state is None else entries_of_wave(state, run, frozenset(numbers), wave.cleared_after)
+        entries = [] if state is None else entries_of_units(state, run, frozenset(units))
         if state is None or not entries:
             closed.left.append(name)
         elif "error" in entries[-1] and state.state != "refused":
@@ -165,10 +165,10 @@ def write_summary(
     return summary
 
 
-def _tables_of(store: CampaignStore, run: str, units: int) -> list[str]:
-    """The names of the tables of all units of a run."""
-    folder = units_folder(run)
-    found = store.read_all_as(Unit, (f"{folder}/{number:04d}.json" for number in range(units)))
+def _tables_of(store: CampaignStore, wave: WaveRecord) -> list[str]:
+    """The names of the tables of all units of a wave."""
+    folder = units_folder(wave.run)
+    found = store.read_all_as(Unit, (f"{folder}/{name}.json" for name in wave.unit_names))
     return sorted(name for _, unit in found for name in unit.table_names)
 
 

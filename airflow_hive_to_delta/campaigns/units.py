@@ -38,8 +38,8 @@ class WaveRecord(CampaignDocument):
     #: None: it goes on.
     ended: str | None = None
     until: str | None = None
-    #: When an earlier wave of the same run ended, which a person has cleared since.
-    cleared_after: str | None = None
+    #: The number of its first unit. Those before are of earlier waves of the same run, which a person has cleared.
+    first_unit: int = 0
     #: The tables and bytes of the campaign in each state, at its end.
     by_state: dict[str, dict[str, int]] = field(default_factory=dict)
     #: The first of the tables that failed, and how many there were.
@@ -51,12 +51,19 @@ class WaveRecord(CampaignDocument):
     run_id: str | None = None
 
     def __post_init__(self) -> None:
-        check_times(started=self.started, ended=self.ended, until=self.until, cleared_after=self.cleared_after)
+        check_times(started=self.started, ended=self.ended, until=self.until)
+        if self.first_unit < 0:
+            raise ValueError(f"first_unit is {self.first_unit}, expected at least 0")
         if not 0 <= self.packed <= self.units:
             raise ValueError(f"packed is {self.packed}, expected at most the number of units, {self.units}")
         for state, counts in self.by_state.items():
             if not counts.keys() >= {"tables", "bytes"}:
                 raise ValueError(f"by_state has {counts!r} for {state}, expected tables and bytes")
+
+    @property
+    def unit_names(self) -> list[str]:
+        """The names of its units, those of small tables first."""
+        return [unit_name(self.first_unit + number) for number in range(self.units)]
 
 
 @dataclass(frozen=True)
@@ -76,11 +83,9 @@ class Unit(CampaignDocument):
     files: int
     bytes: int
     lane: str = "packed"
-    #: When an earlier wave of the same run ended, which a person has cleared since; None: there was none.
-    cleared_after: str | None = None
 
     def __post_init__(self) -> None:
-        check_times(until=self.until, cleared_after=self.cleared_after)
+        check_times(until=self.until)
         check_tables(self.tables)
 
     @property
@@ -93,6 +98,11 @@ class Unit(CampaignDocument):
         return [TableInfo.from_dict(table).qualified_name for table in self.tables]
 
 
+def unit_name(number: int) -> str:
+    """The name of a unit of a run."""
+    return f"{number:04d}"
+
+
 def units_folder(run: str) -> str:
     """The folder of a run's units, from the folder of the campaign."""
     return f"units/{safe_name(run)}"
@@ -103,20 +113,9 @@ def end_path(run: str, unit: str) -> str:
     return f"{units_folder(run)}/ended/{unit}.json"
 
 
-def entries_of_wave(
-    state: TableState, run: str, units: Collection[str], cleared_after: str | None
-) -> list[dict[str, Any]]:
-    """The entries in the history of a table that units of a wave have written.
-
-    :param cleared_after: entries up to this time are of an earlier wave of the same run.
-    """
-    return [
-        entry
-        for entry in state.history
-        if entry["run"] == run
-        and entry["unit"] in units
-        and (cleared_after is None or parse_time(entry["at"]) > parse_time(cleared_after))
-    ]
+def entries_of_units(state: TableState, run: str, units: Collection[str]) -> list[dict[str, Any]]:
+    """The entries in the history of a table that units of a run have written."""
+    return [entry for entry in state.history if entry["run"] == run and entry["unit"] in units]
 
 
 def wave_path(run: str) -> str:
@@ -270,5 +269,5 @@ class UnitWork:
         A table that has failed is tried again when a person clears the task.
         """
         unit = self.unit
-        written = entries_of_wave(state, unit.run, [unit.unit], unit.cleared_after)
+        written = entries_of_units(state, unit.run, [unit.unit])
         return state.state in WORKED_ON[unit.phase] and (not written or "error" in written[-1])

@@ -16,7 +16,7 @@ from airflow_hive_to_delta.campaigns.plan import PLAN, PlanRow, matches, read_pl
 from airflow_hive_to_delta.campaigns.states import WORKED_ON, Phase, StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
-from airflow_hive_to_delta.campaigns.units import Unit, WaveRecord, read_wave_record, units_folder, wave_path
+from airflow_hive_to_delta.campaigns.units import Unit, WaveRecord, read_wave_record, unit_name, units_folder, wave_path
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
 from airflow_hive_to_delta.core.options import check_count
 
@@ -159,8 +159,9 @@ def plan_wave(
     units = pack_units(limit_tables(wanted, wave), size)
     if not units:
         return None
-    cleared_after = None if before is None else before.ended
-    planned = _write_wave(store, run, phase, units, until=until, now=now, cleared_after=cleared_after, about=about)
+    # A person has cleared a run whose wave had ended: its units are not taken for those of the new one.
+    first_unit = 0 if before is None else before.first_unit + before.units
+    planned = _write_wave(store, run, phase, units, until=until, now=now, first_unit=first_unit, about=about)
     # So that people see the wave while it runs.
     write_summary(store, dict(states), phase=phase, verify=verify, now=now)
     return planned
@@ -253,15 +254,13 @@ def _write_wave(
     *,
     until: dt.datetime | None,
     now: dt.datetime,
-    cleared_after: str | None,
+    first_unit: int,
     about: Mapping[str, str] | None,
 ) -> PlannedWave:
     """Write the units, and then the document of the wave, by which they count."""
-    ends = f"{units_folder(run)}/ended"
-    store.delete(f"{ends}/{name}" for name in (store.names(ends) if cleared_after else ()))
     ordered = [*(u for u in packed if u.lane == "packed"), *(u for u in packed if u.lane == "alone")]
     units = []
-    for number, unit in enumerate(ordered):
+    for number, unit in enumerate(ordered, first_unit):
         missing = [row.table for row in unit.rows if row.definition is None]
         if missing:
             raise PermanentError(f"The plan has no definition of {', '.join(missing[:10])}. Clear the task that plans")
@@ -269,14 +268,13 @@ def _write_wave(
             Unit(
                 campaign=store.campaign,
                 run=run,
-                unit=f"{number:04d}",
+                unit=unit_name(number),
                 phase=phase,
                 tables=[dict(row.definition or {}) for row in unit.rows],
                 until=None if until is None else format_time(until),
                 files=unit.files,
                 bytes=unit.bytes,
                 lane=unit.lane,
-                cleared_after=cleared_after,
             )
         )
     store.map(lambda unit: store.write(unit.path, unit.to_dict()), units)
@@ -285,7 +283,7 @@ def _write_wave(
         phase=phase,
         started=format_time(now),
         until=units[0].until,
-        cleared_after=cleared_after,
+        first_unit=first_unit,
         units=len(units),
         packed=sum(unit.lane == "packed" for unit in units),
         tables=sum(len(unit.tables) for unit in units),
@@ -299,5 +297,5 @@ def _write_wave(
 
 def _as_planned_wave(store: CampaignStore, wave: WaveRecord) -> PlannedWave:
     folder = units_folder(wave.run)
-    uris = [str(store.location(f"{folder}/{number:04d}.json")) for number in range(wave.units)]
+    uris = [str(store.location(f"{folder}/{name}.json")) for name in wave.unit_names]
     return PlannedWave(uris[: wave.packed], uris[wave.packed :], wave.tables, wave.bytes, wave.until)
