@@ -5,18 +5,39 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, get_args
 
+from airflow_hive_to_delta.campaigns.documents import CampaignDocument
 from airflow_hive_to_delta.campaigns.leases import release_run
 from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState, final_states
 from airflow_hive_to_delta.campaigns.store import CampaignStore, StatesByTable
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
-from airflow_hive_to_delta.campaigns.units import Unit, entries_of_wave, units_folder, wave_path
+from airflow_hive_to_delta.campaigns.units import (
+    Unit,
+    WaveRecord,
+    entries_of_units,
+    read_wave_record,
+    units_folder,
+    wave_path,
+)
 from airflow_hive_to_delta.campaigns.view.state_index import write_index
 from airflow_hive_to_delta.core.errors import MissingError
 
 SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True)
+class SummaryRecord(CampaignDocument):
+    """What is read back of the summary of a campaign."""
+
+    noun: ClassVar[str] = "summary of a campaign"
+
+    #: The tables and bytes in each state.
+    by_state: dict[str, dict[str, int]] = field(default_factory=dict)
+    waves: list[dict[str, Any]] = field(default_factory=list)
+
+
 _MOST_WAVES = 200
 _MOST_NAMES = 100
 #: Waves by whose speed the end is forecast.
@@ -60,21 +81,21 @@ def close_wave(store: CampaignStore, run: str, *, verify: bool = True, now: dt.d
 
     :raises MissingError: the run has planned no wave.
     """
-    wave = store.read(wave_path(run))
+    wave = read_wave_record(store, run)
     if wave is None:
         raise MissingError(f"The run {run} has planned no wave of the campaign {store.campaign}")
     release_run(store, run)
     states = store.states()
-    names = _tables_of(store, run, wave["units"])
-    closed = ClosedWave(run, wave["phase"], len(names), wave["units"], states=states)
+    names = _tables_of(store, wave)
+    closed = ClosedWave(run, wave.phase, len(names), wave.units, states=states)
     ended = {name.removesuffix(".json") for name in store.names(f"{units_folder(run)}/ended")}
-    numbers = [f"{number:04d}" for number in range(wave["units"])]
-    closed.lost_units = [unit for unit in numbers if unit not in ended]
+    units = wave.unit_names
+    closed.lost_units = [unit for unit in units if unit not in ended]
     needs_person: dict[str, list[str]] = defaultdict(list)
     for name in names:
         state = states.get(name)
         # What the plan, an approval or a decision has written in this run is no work on the table.
-        entries = [] if state is None else entries_of_wave(state, run, frozenset(numbers), wave.get("cleared_after"))
+        entries = [] if state is None else entries_of_units(state, run, frozenset(units))
         if state is None or not entries:
             closed.left.append(name)
         elif "error" in entries[-1] and state.state != "refused":
@@ -82,15 +103,16 @@ def close_wave(store: CampaignStore, run: str, *, verify: bool = True, now: dt.d
             if state.state == "needs_person":
                 needs_person[state.owner].append(name)
     closed.needs_person = dict(sorted(needs_person.items()))
-    wave |= {
-        "ended": wave["ended"] or format_time(now),
-        "by_state": count_states(states.values()),
-        "failed": closed.failed[:_MOST_NAMES],
-        "failed_count": len(closed.failed),
-        "left": len(closed.left),
-        "lost_units": len(closed.lost_units),
-    }
-    store.write(wave_path(run), wave)
+    wave = replace(
+        wave,
+        ended=wave.ended or format_time(now),
+        by_state=count_states(states.values()),
+        failed=closed.failed[:_MOST_NAMES],
+        failed_count=len(closed.failed),
+        left=len(closed.left),
+        lost_units=len(closed.lost_units),
+    )
+    store.write(wave_path(run), wave.to_dict())
     closed.summary = write_summary(store, states, phase=closed.phase, verify=verify, now=now)
     return closed
 
@@ -120,21 +142,22 @@ def write_summary(
         read, as :meth:`CampaignStore.states` gives them.
     :param dag_id: the DAG that the campaign belongs to, whose readers may see it; None: that of its newest wave.
     """
+    names = store.names("waves")
     waves = sorted(
-        (document for _, document in store.read_all(f"waves/{name}" for name in store.names("waves"))),
-        key=lambda wave: wave["started"],
+        (wave for _, wave in store.read_all_as(WaveRecord, (f"waves/{name}" for name in names))),
+        key=lambda wave: wave.started,
     )
     summary = {
         "campaign": store.campaign,
-        "dag_id": dag_id or next((wave["dag_id"] for wave in reversed(waves) if wave.get("dag_id")), None),
+        "dag_id": dag_id or next((wave.dag_id for wave in reversed(waves) if wave.dag_id), None),
         "phase": phase,
         "updated": format_time(now),
         "tables": len(states),
         "bytes": sum(state.bytes for state in states.values()),
         "by_state": count_states(states.values()),
         "final": sorted(final_states(phase, verify=verify)),
-        "waves": waves[-_MOST_WAVES:],
-        "forecast": _forecast([wave for wave in waves if wave["phase"] == phase], phase, verify=verify),
+        "waves": [wave.to_dict() for wave in waves[-_MOST_WAVES:]],
+        "forecast": _forecast([wave for wave in waves if wave.phase == phase], phase, verify=verify),
     }
     if isinstance(states, StatesByTable):
         write_index(store, states)
@@ -142,29 +165,29 @@ def write_summary(
     return summary
 
 
-def _tables_of(store: CampaignStore, run: str, units: int) -> list[str]:
-    """The names of the tables of all units of a run."""
-    folder = units_folder(run)
-    found = store.read_all(f"{folder}/{number:04d}.json" for number in range(units))
-    return sorted(name for _, document in found for name in Unit.from_dict(document).table_names)
+def _tables_of(store: CampaignStore, wave: WaveRecord) -> list[str]:
+    """The names of the tables of all units of a wave."""
+    folder = units_folder(wave.run)
+    found = store.read_all_as(Unit, (f"{folder}/{name}.json" for name in wave.unit_names))
+    return sorted(name for _, unit in found for name in unit.table_names)
 
 
-def _forecast(waves: Sequence[Mapping[str, Any]], phase: Phase, *, verify: bool) -> str | None:
+def _forecast(waves: Sequence[WaveRecord], phase: Phase, *, verify: bool) -> str | None:
     """When no table will be left, at the speed of the latest waves; None: there is none, or they get nothing done.
 
     By tables and by bytes, whichever takes longer.
     """
     final = final_states(phase, verify=verify)
-    ended = [wave for wave in waves if wave["ended"] is not None][-_RECENT_WAVES:]
+    ended = [wave for wave in waves if wave.ended is not None][-_RECENT_WAVES:]
     if not ended:
         return None
     first, last = ended[0], ended[-1]
-    begin = parse_time(first["ended"] if first is not last else first["started"])
-    end = parse_time(last["ended"])
+    begin = parse_time(first.started if first is last else first.ended or first.started)
+    end = parse_time(last.ended or last.started)
     ends = []
     for what in ("tables", "bytes"):
-        left = [sum(n[what] for state, n in w["by_state"].items() if state not in final) for w in (first, last)]
-        done = left[0] - left[1] if first is not last else last[what] * _share_done(last)
+        left = [sum(n[what] for state, n in w.by_state.items() if state not in final) for w in (first, last)]
+        done = left[0] - left[1] if first is not last else getattr(last, what) * _share_done(last)
         if left[1] == 0:
             ends.append(end)
         elif done <= 0:
@@ -174,7 +197,7 @@ def _forecast(waves: Sequence[Mapping[str, Any]], phase: Phase, *, verify: bool)
     return format_time(max(ends))
 
 
-def _share_done(wave: Mapping[str, Any]) -> float:
+def _share_done(wave: WaveRecord) -> float:
     """The share of the tables of a campaign's only wave that are done with."""
-    undone: int = wave.get("left", 0) + wave["by_state"].get("failed", {"tables": 0})["tables"]
-    return max(0.0, 1 - undone / int(wave["tables"]))
+    undone = wave.left + wave.by_state.get("failed", {"tables": 0})["tables"]
+    return max(0.0, 1 - undone / max(wave.tables, 1))

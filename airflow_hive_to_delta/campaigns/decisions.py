@@ -6,13 +6,14 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+from airflow_hive_to_delta.campaigns.documents import CampaignDocument
 from airflow_hive_to_delta.campaigns.leases import change_states
-from airflow_hive_to_delta.campaigns.states import CampaignDocument, Phase, StateName, TableState
-from airflow_hive_to_delta.campaigns.store import CampaignStore, sequence_names
+from airflow_hive_to_delta.campaigns.states import Phase, StateName, TableState
+from airflow_hive_to_delta.campaigns.store import CampaignStore, sequence_names, states_after
 from airflow_hive_to_delta.campaigns.times import format_time
-from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.core.errors import MissingError
 from airflow_hive_to_delta.core.redaction import redact_credentials
 
 Choice = Literal["include", "exclude", "retry"]
@@ -21,6 +22,8 @@ Choice = Literal["include", "exclude", "retry"]
 @dataclass(frozen=True)
 class Decision(CampaignDocument):
     """What a person decided about one table. What is None stays as it is."""
+
+    noun: ClassVar[str] = "decision"
 
     #: ISO 8601 in UTC.
     at: str
@@ -41,6 +44,30 @@ class Decision(CampaignDocument):
             raise ValueError(f"priority is {self.priority!r}, expected a whole number, at most a million")
         if self.approved not in (None, True, False):
             raise ValueError(f"approved is {self.approved!r}, expected True or False")
+
+
+@dataclass(frozen=True)
+class ApprovalRecord(CampaignDocument):
+    """Tables that a person approved together."""
+
+    noun: ClassVar[str] = "approval"
+
+    at: str
+    by: str
+    phase: Phase
+    #: The key of the run that asked.
+    run: str
+    tables: list[str]
+
+
+@dataclass(frozen=True)
+class QuestionRecord(CampaignDocument):
+    """The tables that a person is asked to approve."""
+
+    noun: ClassVar[str] = "question"
+
+    phase: Phase
+    tables: list[str]
 
 
 @dataclass
@@ -93,11 +120,7 @@ def read_decisions(store: CampaignStore) -> dict[str, TableDecisions]:
     :raises PermanentError: one of the documents is none.
     """
     found: dict[str, TableDecisions] = defaultdict(TableDecisions)
-    for path, document in store.read_all(f"decisions/{name}" for name in store.names("decisions")):
-        try:
-            decision = Decision.from_dict(document)
-        except (TypeError, ValueError) as error:
-            raise PermanentError(f"{store.location(path)} is no decision: {error}. Correct or delete it") from error
+    for path, decision in store.read_all_as(Decision, (f"decisions/{name}" for name in store.names("decisions"))):
         found[decision.table].add(path.rpartition("/")[2], decision)
     return dict(found)
 
@@ -109,25 +132,39 @@ def apply_decisions(
     *,
     run: str,
     now: dt.datetime,
-) -> dict[str, TableState]:
+) -> Mapping[str, TableState]:
     """Apply new decisions to the states of their tables. A table that somebody works on waits for the next wave.
 
     :returns: the states of all tables afterwards.
     """
-    new = {
-        table: [(name, each) for name, each in decisions[table].all if name > (state.decided or "")]
-        for table, state in states.items()
-        if table in decisions
-    }
 
-    def apply(state: TableState) -> TableState:
-        for name, decision in new[state.table]:
+    def pending(state: TableState) -> list[tuple[str, Decision]]:
+        known = decisions.get(state.table, TableDecisions()).all
+        return [(name, decision) for name, decision in known if name > (state.decided or "")]
+
+    def apply(state: TableState) -> TableState | None:
+        new = pending(state)  # another run may have applied some since
+        for name, decision in new:
             state = _apply(state, name, decision, run, now)
-        return state
+        return state if new else None
 
-    waiting = [table for table, each in new.items() if each]
-    changed = change_states(store, waiting, apply, run=run, unit="decisions", now=now)
-    return {**states, **{state.table: state for state in changed}}
+    waiting = [table for table, state in states.items() if pending(state)]
+    changed = change_states(store, waiting, apply, known=states, run=run, unit="decisions", now=now)
+    return states_after(states, changed)
+
+
+def read_question(store: CampaignStore, path: str) -> QuestionRecord:
+    """What a person was asked.
+
+    :raises MissingError: the document is gone.
+    """
+    found = store.read_as(QuestionRecord, path)
+    if found is None:
+        raise MissingError(
+            f"There is no question at {store.location(path)}: somebody has deleted it, so it is not known which tables "
+            "were approved. Start a new run, which asks again"
+        )
+    return found
 
 
 def record_approval(
@@ -138,30 +175,28 @@ def record_approval(
     :param run: the run that asked. In the phase ``convert`` the approval counts for all runs.
     """
     (name,) = sequence_names(store.names("approvals"))
-    document = {"at": format_time(now), "by": by, "phase": phase, "run": run, "tables": sorted(tables)}
-    store.put(f"approvals/{name}", document)
+    store.put(f"approvals/{name}", ApprovalRecord(format_time(now), by, phase, run, sorted(tables)).to_dict())
     return name
 
 
 def approved_tables(store: CampaignStore, phase: Phase, run: str) -> set[str]:
     """The tables that a person has approved for a phase in a run."""
-    found = (document for _, document in store.read_all(f"approvals/{name}" for name in store.names("approvals")))
-    return {table for each in found if (each["phase"], each["run"]) == (phase, run) for table in each["tables"]}
+    return {table for each in _approvals(store) if (each.phase, each.run) == (phase, run) for table in each.tables}
 
 
 def apply_approvals(
     store: CampaignStore, states: Mapping[str, TableState], *, run: str, now: dt.datetime
-) -> dict[str, TableState]:
+) -> Mapping[str, TableState]:
     """Write the state ``approved`` of tables that wait for an approval and have one.
 
     :returns: the states of all tables afterwards.
     """
     if not any(state.state == "planned" for state in states.values()):
-        return dict(states)
+        return states
     people: dict[str, str] = {}
-    for _, approval in store.read_all(f"approvals/{name}" for name in store.names("approvals")):
-        for table in approval["tables"] if approval["phase"] == "convert" else ():
-            people.setdefault(table, approval["by"])
+    for approval in _approvals(store):
+        for table in approval.tables if approval.phase == "convert" else ():
+            people.setdefault(table, approval.by)
     waiting = [name for name, state in states.items() if state.state == "planned" and name in people]
 
     def approve(state: TableState) -> TableState | None:
@@ -169,8 +204,13 @@ def apply_approvals(
             return None
         return state.change("approved", now, run=run, unit="approval", by=people[state.table])
 
-    changed = change_states(store, waiting, approve, run=run, unit="approval", now=now)
-    return {**states, **{state.table: state for state in changed}}
+    changed = change_states(store, waiting, approve, known=states, run=run, unit="approval", now=now)
+    return states_after(states, changed)
+
+
+def _approvals(store: CampaignStore) -> list[ApprovalRecord]:
+    names = store.names("approvals")
+    return [each for _, each in store.read_all_as(ApprovalRecord, (f"approvals/{name}" for name in names))]
 
 
 def _apply(state: TableState, name: str, decision: Decision, run: str, now: dt.datetime) -> TableState:

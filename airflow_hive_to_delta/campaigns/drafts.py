@@ -14,11 +14,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_hive_to_delta.campaigns.closing import count_states, write_summary
 from airflow_hive_to_delta.campaigns.csv_files import export_csv
 from airflow_hive_to_delta.campaigns.decisions import read_decisions
+from airflow_hive_to_delta.campaigns.documents import CampaignDocument, CheckedDocument, check_tables
 from airflow_hive_to_delta.campaigns.plan import (
     PLAN,
     PlanRow,
@@ -30,11 +31,9 @@ from airflow_hive_to_delta.campaigns.plan import (
     with_decisions,
     write_plan,
 )
-from airflow_hive_to_delta.campaigns.states import CampaignDocument
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.waves import MOST_UNITS
 from airflow_hive_to_delta.core.errors import MissingError
-from airflow_hive_to_delta.core.models import Document
 from airflow_hive_to_delta.job.file_names import safe_name
 
 #: Tables of one task, unless there are more than so many for every task that there may be.
@@ -45,6 +44,8 @@ _TABLES_PER_UNIT = 64
 class DraftUnit(CampaignDocument):
     """The tables that one task looks at."""
 
+    noun: ClassVar[str] = "unit of a draft"
+
     run: str
     unit: str
     #: :class:`TableInfo` dicts.
@@ -54,9 +55,12 @@ class DraftUnit(CampaignDocument):
     #: The names of those whose partitions are to be filtered.
     filtered: list[str]
 
+    def __post_init__(self) -> None:
+        check_tables(self.tables)
+
 
 @dataclass(frozen=True)
-class Measurement(Document):
+class Measurement(CheckedDocument):
     """What was found of a table."""
 
     table: str
@@ -69,6 +73,23 @@ class Measurement(Document):
     is_taken: bool | None = None
     #: Where its files are, as URIs, for the pass over an inventory.
     locations: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class MeasuredTables(CampaignDocument):
+    """What was found of some tables of a unit."""
+
+    noun: ClassVar[str] = "measurement of tables"
+
+    #: :class:`Measurement` dicts.
+    tables: list[dict[str, Any]]
+
+    @property
+    def each(self) -> list[Measurement]:
+        return [Measurement.from_dict(table) for table in self.tables]
+
+    def __post_init__(self) -> None:
+        _ = self.each  # which is refused here when it cannot be read
 
 
 def write_draft(
@@ -129,18 +150,29 @@ def read_draft_unit(store: CampaignStore, run: str, unit: str) -> DraftUnit:
     :raises MissingError: there is none.
     """
     path = f"{draft_folder(run)}/units/{unit}.json"
-    found = store.read(path)
+    found = store.read_as(DraftUnit, path)
     if found is None:
         raise _missing(store, path)
-    return DraftUnit.from_dict(found)
+    return found
 
 
 def read_measurements(store: CampaignStore, run: str) -> dict[str, Measurement]:
-    """What the units of a draft have found, by table."""
-    folder = f"{draft_folder(run)}/measured"
-    found = store.read_all(f"{folder}/{name}" for name in store.names(folder))
-    each = (Measurement.from_dict(table) for _, document in found for table in document["tables"])
-    return {measured.table: measured for measured in each}
+    """What the units of a draft have found, by table.
+
+    :raises MissingError: a table of them has not been looked at.
+    """
+    folder = draft_folder(run)
+    paths = [f"{folder}/measured/{name}" for name in store.names(f"{folder}/measured")]
+    found = {each.table: each for _, chunk in store.read_all_as(MeasuredTables, paths) for each in chunk.each}
+    units = store.read_all_as(DraftUnit, [f"{folder}/units/{name}" for name in store.names(f"{folder}/units")])
+    missing = sorted({name for _, unit in units for name in (*unit.counted, *unit.filtered)} - found.keys())
+    if missing:
+        raise MissingError(
+            f"{len(missing)} tables have not been looked at, such as {missing[0]}: a task that measures was marked as "
+            f"done, or somebody has changed documents in {store.location(folder)}. Clear the task that finds the "
+            "tables, with all after it"
+        )
+    return found
 
 
 def with_measurements(
@@ -184,8 +216,9 @@ def finish_plan(
     """
     rows = merge_plans(read_earlier_plan(store, with_definitions=True), found)
     write_plan(store, rows)
-    changed = first_states(store, rows, store.states(), run=run, now=now)
-    states = store.states()
+    before = store.states()
+    changed = first_states(store, rows, before, run=run, now=now)
+    states = store.states(before)
     decisions = read_decisions(store)
     decided = sort_rows(with_decisions(rows, decisions))
     # With a mark by which a spreadsheet knows that it is UTF-8.

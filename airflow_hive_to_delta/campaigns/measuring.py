@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from airflow_hive_to_delta.campaigns.drafts import DraftUnit, Measurement, draft_folder
+from airflow_hive_to_delta.campaigns.documents import CampaignDocument
+from airflow_hive_to_delta.campaigns.drafts import DraftUnit, MeasuredTables, Measurement, draft_folder
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, TransientError
 from airflow_hive_to_delta.core.models import TableInfo
@@ -36,6 +37,21 @@ _CHUNK = 16
 _TABLES, _REQUESTS = 8, 8
 #: Files of inventory reports that are read side by side.
 _REPORTS = 4
+
+
+@dataclass(frozen=True)
+class CountedReport(CampaignDocument):
+    """The files and bytes of tables in one file of an inventory report."""
+
+    noun: ClassVar[str] = "count of an inventory report"
+
+    file: str
+    #: By table: how many files, and how many bytes.
+    counts: dict[str, list[int]]
+
+    def __post_init__(self) -> None:
+        if wrong := [table for table, each in self.counts.items() if len(each) != 2]:
+            raise ValueError(f"counts has {self.counts[wrong[0]]!r} for {wrong[0]}, expected files and bytes")
 
 
 @dataclass(frozen=True)
@@ -72,7 +88,7 @@ class Measuring:
                 if name not in done:
                     chunk = tables[start : start + _CHUNK]
                     found = list(pool.map(lambda table: self._measure(table, unit), chunk))
-                    store.write(f"{folder}/{name}", {"tables": [each.to_dict() for each in found]})
+                    store.write(f"{folder}/{name}", MeasuredTables([each.to_dict() for each in found]).to_dict())
                     count += len(chunk)
         return count
 
@@ -170,16 +186,18 @@ def count_in_inventory(
         for file in manifest.files
     ]
     folder = f"{draft_folder(run)}/inventory"
-    kept = {document["file"]: document["counts"] for _, document in store.read_all(_paths(store, folder))}
+    paths = [f"{folder}/{name}" for name in store.names(folder)]
+    kept = {counted.file: counted.counts for _, counted in store.read_all_as(CountedReport, paths)}
 
-    def count(numbered: tuple[int, tuple[InventoryManifest, str]]) -> dict[str, tuple[int, int]]:
+    def count(numbered: tuple[int, tuple[InventoryManifest, str]]) -> Mapping[str, Sequence[int]]:
         number, (manifest, file) = numbered
-        counts: dict[str, tuple[int, int]] | None = kept.get(file)
-        if counts is None:
-            counts = count_files(storage, manifest, file, index)
-            store.write(f"{folder}/{number:05d}.json", {"file": file, "counts": counts})
-            log.info("Counted %s, file %d of %d", file, number + 1, len(reports))
-        return counts
+        if file in kept:
+            return kept[file]
+        counts = count_files(storage, manifest, file, index)
+        found = CountedReport(file, {table: list(each) for table, each in counts.items()})
+        store.write(f"{folder}/{number:05d}.json", found.to_dict())
+        log.info("Counted %s, file %d of %d", file, number + 1, len(reports))
+        return found.counts
 
     total: dict[str, tuple[int, int]] = {}
     with ThreadPoolExecutor(_REPORTS, "inventory") as pool:
@@ -199,7 +217,3 @@ def _takes(partition_filter: PartitionFilter, values: Mapping[str, str | None], 
             f"partition_filter failed for the partition {dict(values)} of {table}: {error!r}. It gets the values of a "
             "partition as texts by column, None for a null; not every table has the same columns"
         ) from error
-
-
-def _paths(store: CampaignStore, folder: str) -> list[str]:
-    return [f"{folder}/{name}" for name in store.names(folder)]

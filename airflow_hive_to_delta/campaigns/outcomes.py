@@ -14,7 +14,6 @@ from airflow_hive_to_delta.report.result_fields import describe_mismatches
 
 #: ``permanent``: it failed, and trying again cannot help. ``not_begun``: the window ended before its work began.
 Kind = Literal["done", "refused", "failed", "permanent", "not_begun"]
-_NOT_OURS = "It is a Delta table already, which this package has not made from the Hive table. It was left as it is"
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class WorkOutcome:
             return cls._of_failed_result(phase, result, known)
         if phase == "convert":
             if not result["ours"]:
-                return cls("refused", "refused", {**known, "version": None, "error": _NOT_OURS, "retryable": False})
+                known |= {"error": _describe_foreign(result.get("origin")), "retryable": False}
+                return cls("refused", "refused", {**known, "version": None})
             verified = {**(result.get("verified") or {})}
             if (found := result.get("verification")) and found["success"]:
                 verified[found["level"]] = found["version"]
@@ -108,6 +108,15 @@ def apply_outcome(
     failed = at.change(target, now, run=run, unit=unit, changes=changes)
     failed.history = [*state.history, *failed.history[-1:]][-MOST_HISTORY:]
     return failed
+
+
+def _describe_foreign(origin: str | None) -> str:
+    """Why a table is refused that is a Delta table of somebody else.
+
+    :param origin: who made its log, as far as the job has found out.
+    """
+    what = f": {origin}" if origin else ", which this package has not made from the Hive table"
+    return f"It is a Delta table already{what}. It was left as it is"
 
 
 def _known_fields(result: Mapping[str, Any]) -> dict[str, Any]:

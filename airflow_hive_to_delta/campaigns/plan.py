@@ -15,11 +15,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_hive_to_delta.campaigns.decisions import TableDecisions
+from airflow_hive_to_delta.campaigns.documents import CheckedDocument
 from airflow_hive_to_delta.campaigns.leases import change_states
 from airflow_hive_to_delta.campaigns.states import StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.core.errors import PermanentError
-from airflow_hive_to_delta.core.models import Document, TableInfo
+from airflow_hive_to_delta.core.models import TableInfo
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.core.storage.uri import Location, redacted
 
@@ -42,7 +43,7 @@ BY_PLAN = "plan"
 
 
 @dataclass
-class PlanRow(Document):
+class PlanRow(CheckedDocument):
     """What a campaign knows of a table before it works on it."""
 
     #: Qualified name.
@@ -125,16 +126,27 @@ def parse_plan(content: bytes, location: Location, *, with_definitions: bool) ->
     :raises PermanentError: it cannot be read.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns = [name for name in _schema().names if with_definitions or name != "definition"]
     try:
-        found = pq.read_table(io.BytesIO(content), columns=columns).to_pylist()
+        found = _read_columns(content, columns)
         for row in found:
             row["definition"] = json.loads(row["definition"]) if row.get("definition") else None
-        return [PlanRow(**row) for row in found]
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise PermanentError(f"{location} cannot be read: {error}. Clear the task that plans") from error
+        return [PlanRow.from_dict(row) for row in found]
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        raise PermanentError(
+            f"{location} cannot be read: {error}. Clear the task that plans, in the DAG with phase='convert'"
+        ) from error
+
+
+def _read_columns(content: bytes, columns: Sequence[str]) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(content))
+    if missing := [name for name in columns if name not in file.schema_arrow.names]:
+        raise ValueError(f"it has no column {', '.join(missing)}, expected {', '.join(columns)}")
+    rows: list[dict[str, Any]] = file.read(columns).to_pylist()
+    return rows
 
 
 def merge_plans(before: Iterable[PlanRow], found: Iterable[PlanRow]) -> list[PlanRow]:
@@ -193,7 +205,7 @@ def first_states(
     new = [as_planned(TableState(table), is_new=True) for table in by_table if table not in states]
     store.map(store.put_state, [state for state in new if state is not None])
     differing = [table for table in by_table if table in states and as_planned(states[table]) is not None]
-    changed = change_states(store, differing, as_planned, run=run, unit=BY_PLAN, now=now)
+    changed = change_states(store, differing, as_planned, known=states, run=run, unit=BY_PLAN, now=now)
     return len(new) + len(changed)
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
+from airflow_hive_to_delta.campaigns.documents import CampaignDocument, check_times
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
-from airflow_hive_to_delta.core.models import Document
+from airflow_hive_to_delta.core.options import check_count, check_duration
 from airflow_hive_to_delta.core.redaction import redact_credentials
 
-#: The number of the documents' format.
-FORMAT = 1
 StateName = Literal[
     "planned",
     "approved",
@@ -106,13 +105,6 @@ MOST_HISTORY = 200
 #: An error is shown by a page and travels in a report; the log of the task has the whole of it.
 _LONGEST_TEXT = 4_000
 _LONGEST_NOTE = 500
-#: Fields of a state that have no other type, whoever has edited its document.
-_FIELDS_BY_TYPE: dict[type, tuple[str, ...]] = {
-    str: ("table", "advice", "location", "target_table", "owner"),
-    int: ("attempts", "files", "bytes"),
-    dict: ("verified",),
-    list: ("notes", "history"),
-}
 _ENTRY = frozenset({"at", "state", "run", "unit"})
 _MOST_NOTES = 30
 
@@ -138,22 +130,11 @@ def done_states(summary: Mapping[str, Any]) -> frozenset[str]:
     return FINAL[phase] | {PHASES[phase].done} | named
 
 
-class CampaignDocument(Document):
-    """A document of a campaign, with the number of its format."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"format": FORMAT, **super().to_dict()}
-
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Read a document. What a later version of this package has added to it is passed over."""
-        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]  # its classes are dataclasses
-        return cls(**{name: value for name, value in document.items() if name in known})
-
-
 @dataclass
 class TableState(CampaignDocument):
     """The state of one table, as its document has it."""
+
+    noun: ClassVar[str] = "state of a table"
 
     #: Qualified name.
     table: str
@@ -194,15 +175,9 @@ class TableState(CampaignDocument):
     def __post_init__(self) -> None:
         if self.state not in STATES:
             raise ValueError(f"state of {self.table} is {self.state!r}, expected one of {', '.join(STATES)}")
-        for kind, names in _FIELDS_BY_TYPE.items():
-            for name in names:
-                if type(getattr(self, name)) is not kind:
-                    raise ValueError(f"{name} is {getattr(self, name)!r}, expected {kind.__name__}")
-        if not all(isinstance(entry, dict) and entry.keys() >= _ENTRY for entry in self.history):
+        if not all(entry.keys() >= _ENTRY for entry in self.history):
             raise ValueError(f"history has an entry without {', '.join(sorted(_ENTRY))}")
-        for time in (self.next_attempt, self.probation_until):
-            if time is not None:
-                parse_time(time)
+        check_times(next_attempt=self.next_attempt, probation_until=self.probation_until)
 
     def is_due(self, now: dt.datetime) -> bool:
         """Whether the time of the next attempt has come."""
@@ -267,6 +242,7 @@ class Retries:
     attempts: int = 5
     #: The time until the second attempt. It doubles with each attempt that fails.
     backoff: dt.timedelta = dt.timedelta(minutes=30)
+    #: No pause between attempts is longer than this.
     longest_backoff: dt.timedelta = dt.timedelta(days=1)
     #: Tries inside of a unit, for the tables that are unfinished, before the attempt counts as failed.
     in_unit: int = 2
@@ -274,12 +250,15 @@ class Retries:
     delay_in_unit: dt.timedelta = dt.timedelta(minutes=1)
 
     def __post_init__(self) -> None:
-        for name, least in (("attempts", 1), ("in_unit", 0)):
-            given = getattr(self, name)
-            if type(given) is not int or given < least:
-                raise ValueError(f"{name} is {given!r}, expected a whole number, at least {least}")
+        check_count("attempts", self.attempts, least=1)
+        check_count("in_unit", self.in_unit, least=0)
+        check_duration("backoff", self.backoff)
+        check_duration("longest_backoff", self.longest_backoff, least=self.backoff)
+        check_duration("delay_in_unit", self.delay_in_unit)
 
     def next_attempt(self, attempts: int, now: dt.datetime) -> dt.datetime:
         """When a table is tried again that has failed so many times."""
-        factor: int = 2 ** min(attempts - 1, 20)
-        return now + min(self.backoff * factor, self.longest_backoff)
+        wait = self.backoff
+        for _ in range(min(attempts - 1, 20)):
+            wait = min(wait * 2, self.longest_backoff)
+        return now + wait

@@ -27,18 +27,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from airflow_hive_to_delta.campaigns.states import FORMAT, TableState
+from airflow_hive_to_delta.campaigns.documents import FORMAT, CampaignDocument
+from airflow_hive_to_delta.campaigns.states import TableState
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
+from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.core.storage.base import ReplacingStorage, StoredFile
 from airflow_hive_to_delta.core.storage.uri import S3_SCHEMES, Location, parse_location
 from airflow_hive_to_delta.job.file_names import safe_name
 
+#: The folder of all campaigns, below a staging root.
+CAMPAIGNS = "campaigns"
 #: Documents that are read or written side by side. A client of S3 keeps as many connections.
 _THREADS = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SEQUENCE = re.compile(r"(\d{15})-[0-9a-f]{8}\.json")
 
 Item = TypeVar("Item")
+Kind = TypeVar("Kind", bound=CampaignDocument)
 Result = TypeVar("Result")
 
 
@@ -52,6 +57,21 @@ class StatesByTable(dict[str, TableState]):
     def __init__(self, states: Mapping[str, TableState], documents: Mapping[str, tuple[str, str]]) -> None:
         super().__init__(states)
         self.documents = dict(documents)
+
+    def unchanged(self, versions: Mapping[str, str]) -> dict[str, TableState]:
+        """The states, by the paths of their documents, of those that a listing gives the same versions."""
+        return {
+            path: self[table]
+            for table, (path, version) in self.documents.items()
+            if version and versions.get(path) == version
+        }
+
+
+def states_after(states: Mapping[str, TableState], changed: Iterable[TableState]) -> Mapping[str, TableState]:
+    """States with those in their place that were written since, of whose documents no version is known."""
+    new = {state.table: state for state in changed}
+    documents = states.documents if isinstance(states, StatesByTable) else {}
+    return StatesByTable({**states, **new}, {table: known for table, known in documents.items() if table not in new})
 
 
 class CampaignStore:
@@ -90,7 +110,7 @@ class CampaignStore:
                 f"The staging root {root} is on {root.scheme}://, expected s3:// or file:// for a campaign, whose "
                 "documents are read and written by tasks without Spark"
             )
-        return cls(storage, root.child("campaigns").child(campaign))
+        return cls(storage, root.child(CAMPAIGNS).child(campaign))
 
     @property
     def campaign(self) -> str:
@@ -124,11 +144,12 @@ class CampaignStore:
         try:
             document = json.loads(content)
         except ValueError as error:
-            raise PermanentError(f"{self.location(path)} is not JSON: {error}. {_mend(path)}") from error
+            raise self.wrong_document(path, f"is not JSON: {error}") from error
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise PermanentError(
-                f"{self.location(path)} is no document of format {FORMAT}: a later version of this package has written "
-                f"it, or somebody has changed it. {_mend(path)}"
+            raise self.wrong_document(
+                path,
+                f"is no document of format {FORMAT}: a later version of this package has written it, or somebody has "
+                "changed it",
             )
         return document
 
@@ -164,6 +185,35 @@ class CampaignStore:
         """Delete documents, as far as they are there."""
         self._storage.delete_files([self.location(path) for path in paths])
 
+    def read_as(self, kind: type[Kind], path: str) -> Kind | None:
+        """A document as an object; None when there is none.
+
+        :raises PermanentError: it is no such document, as when somebody has edited it wrongly.
+        """
+        found = self.read(path)
+        return None if found is None else self.parse(kind, path, found)
+
+    def parse(self, kind: type[Kind], path: str, document: dict[str, Any]) -> Kind:
+        """A document that was read, as an object.
+
+        :raises PermanentError: it is no such document, as when somebody has edited it wrongly.
+        """
+        try:
+            return kind.from_dict(document)
+        except ValueError as error:
+            raise self.wrong_document(path, f"is no {kind.noun}: {redact_credentials(str(error))}") from error
+
+    def wrong_document(self, path: str, what: str) -> PermanentError:
+        """The error for a document that somebody has edited wrongly, with what a person should do about it.
+
+        :param what: is said of the document.
+        """
+        return PermanentError(f"{self.location(path)} {what}. {_mend(path)}")
+
+    def read_all_as(self, kind: type[Kind], paths: Iterable[str]) -> Iterator[tuple[str, Kind]]:
+        """Documents as objects, with their paths, read side by side. One that is gone is left out."""
+        return ((path, self.parse(kind, path, document)) for path, document in self.read_all(paths))
+
     def read_all(self, paths: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Documents with their paths, read side by side. One that is gone is left out."""
         paths = list(paths)
@@ -182,11 +232,15 @@ class CampaignStore:
 
     def state(self, table: str) -> TableState | None:
         """The state of a table; None when it has no document yet."""
-        found = self.read(_state_path(table))
-        return None if found is None else self._as_state(_state_path(table), found)
+        path = state_path(table)
+        found = self.read(path)
+        return None if found is None else self._as_state(path, found)
 
-    def states(self) -> StatesByTable:
-        """The state of every table that has a document."""
+    def states(self, known: StatesByTable | None = None) -> StatesByTable:
+        """The state of every table that has a document.
+
+        :param known: states that were read before. A document that has not changed since is not read again.
+        """
         folders = [name.rstrip("/") for name in self.names("tables") if name.endswith("/")]
         listed = self.map(lambda folder: self.files(f"tables/{folder}"), folders)
         versions = {
@@ -195,32 +249,30 @@ class CampaignStore:
             for file in files
             if file.name.endswith(".json")
         }
-        found = {path: self._as_state(path, document) for path, document in self.read_all(versions)}
+        found = known.unchanged(versions) if known is not None else {}
+        changed = [path for path in versions if path not in found]
+        found |= {path: self._as_state(path, document) for path, document in self.read_all(changed)}
         documents = {state.table: (path, versions[path]) for path, state in found.items()}
         return StatesByTable({state.table: state for state in found.values()}, documents)
 
     def states_of(self, tables: Iterable[str]) -> dict[str, TableState]:
         """The states of some tables, as far as they have documents."""
-        found = self.read_all(_state_path(table) for table in tables)
+        found = self.read_all(state_path(table) for table in tables)
         return {state.table: state for state in (self._as_state(path, document) for path, document in found)}
 
     def write_state(self, state: TableState) -> None:
         """Write the state of a table. Who does this holds the lease of the table."""
-        self.write(_state_path(state.table), state.to_dict())
+        self.write(state_path(state.table), state.to_dict())
 
     def put_state(self, state: TableState) -> bool:
         """Write the first state of a table, unless it has one. Returns whether it was written."""
-        return self.put(_state_path(state.table), state.to_dict())
+        return self.put(state_path(state.table), state.to_dict())
 
     def _as_state(self, path: str, document: dict[str, Any]) -> TableState:
-        try:
-            state = TableState.from_dict(document)
-        except (TypeError, ValueError) as error:
-            raise PermanentError(f"{self.location(path)} is no state of a table: {error}. {_mend(path)}") from error
-        if _state_path(state.table) != path:
-            raise PermanentError(
-                f"{self.location(path)} names the table {state.table!r}, whose document is {_state_path(state.table)}. "
-                f"{_mend(path)}"
+        state = self.parse(TableState, path, document)
+        if state_path(state.table) != path:
+            raise self.wrong_document(
+                path, f"names the table {state.table!r}, whose document is {state_path(state.table)}"
             )
         return state
 
@@ -232,10 +284,16 @@ def _mend(path: str) -> str:
             "Delete it, and make it anew from the catalog and the Delta logs: airflow-hive-to-delta rebuild-states, or "
             "rebuild_states in Python"
         )
-    if path.startswith(("decisions/", "approvals/")):
-        return "Correct it; or delete it, and decide or approve anew"
-    if path.startswith(("units/", "questions/")):
-        return "Delete it, and start a new run"
+    if path.startswith("decisions/"):
+        return "Correct it; or delete it, and decide anew"
+    if path.startswith("approvals/"):
+        return "Correct it; or delete it, and start a new run, which asks again"
+    if path.startswith(("units/", "questions/", "waves/")):
+        return "Delete it, and start a new run, which takes the tables that are left"
+    if path.startswith("leases/"):
+        return "Pause the DAGs of the campaign until none of their tasks runs, delete it, and clear the task"
+    if path.startswith("drafts/"):
+        return "Delete it, and clear the task that finds the tables, with all after it"
     return "Delete it, and clear the task"
 
 
@@ -263,7 +321,8 @@ def sequence_names(existing: Iterable[str], count: int = 1) -> list[str]:
     return [f"{first + number:015d}-{uuid.uuid4().hex[:8]}.json" for number in range(count)]
 
 
-def _state_path(table: str) -> str:
+def state_path(table: str) -> str:
+    """The path of the state of a table, from the folder of the campaign."""
     return f"tables/{hash_folder(table)}/{safe_name(table)}.json"
 
 

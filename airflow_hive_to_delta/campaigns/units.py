@@ -6,11 +6,12 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from airflow_hive_to_delta.campaigns.documents import CampaignDocument, check_tables, check_times
 from airflow_hive_to_delta.campaigns.leases import Lease, is_held, release_leases, renew_leases, take_leases
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome, apply_outcome
-from airflow_hive_to_delta.campaigns.states import WORKED_ON, CampaignDocument, Phase, Retries, TableState
+from airflow_hive_to_delta.campaigns.states import WORKED_ON, Phase, Retries, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
 from airflow_hive_to_delta.campaigns.times import now as current_time
@@ -20,8 +21,56 @@ from airflow_hive_to_delta.job.file_names import safe_name
 
 
 @dataclass(frozen=True)
+class WaveRecord(CampaignDocument):
+    """A wave, and what became of it."""
+
+    noun: ClassVar[str] = "wave"
+
+    #: The key of the run.
+    run: str
+    phase: Phase
+    started: str
+    #: How many units it has; those of them that are of small tables come first.
+    units: int
+    packed: int
+    tables: int
+    bytes: int
+    #: None: it goes on.
+    ended: str | None = None
+    until: str | None = None
+    #: The number of its first unit. Those before are of earlier waves of the same run, which a person has cleared.
+    first_unit: int = 0
+    #: The tables and bytes of the campaign in each state, at its end.
+    by_state: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: The first of the tables that failed, and how many there were.
+    failed: list[str] = field(default_factory=list)
+    failed_count: int = 0
+    left: int = 0
+    lost_units: int = 0
+    dag_id: str | None = None
+    run_id: str | None = None
+
+    def __post_init__(self) -> None:
+        check_times(started=self.started, ended=self.ended, until=self.until)
+        if self.first_unit < 0:
+            raise ValueError(f"first_unit is {self.first_unit}, expected at least 0")
+        if not 0 <= self.packed <= self.units:
+            raise ValueError(f"packed is {self.packed}, expected at most the number of units, {self.units}")
+        for state, counts in self.by_state.items():
+            if not counts.keys() >= {"tables", "bytes"}:
+                raise ValueError(f"by_state has {counts!r} for {state}, expected tables and bytes")
+
+    @property
+    def unit_names(self) -> list[str]:
+        """The names of its units, those of small tables first."""
+        return [unit_name(self.first_unit + number) for number in range(self.units)]
+
+
+@dataclass(frozen=True)
 class Unit(CampaignDocument):
     """The document of a unit, of which a task gets the URI alone."""
+
+    noun: ClassVar[str] = "unit"
 
     campaign: str
     run: str
@@ -34,8 +83,10 @@ class Unit(CampaignDocument):
     files: int
     bytes: int
     lane: str = "packed"
-    #: When an earlier wave of the same run ended, which a person has cleared since; None: there was none.
-    cleared_after: str | None = None
+
+    def __post_init__(self) -> None:
+        check_times(until=self.until)
+        check_tables(self.tables)
 
     @property
     def path(self) -> str:
@@ -45,6 +96,11 @@ class Unit(CampaignDocument):
     @property
     def table_names(self) -> list[str]:
         return [TableInfo.from_dict(table).qualified_name for table in self.tables]
+
+
+def unit_name(number: int) -> str:
+    """The name of a unit of a run."""
+    return f"{number:04d}"
 
 
 def units_folder(run: str) -> str:
@@ -57,20 +113,9 @@ def end_path(run: str, unit: str) -> str:
     return f"{units_folder(run)}/ended/{unit}.json"
 
 
-def entries_of_wave(
-    state: TableState, run: str, units: Collection[str], cleared_after: str | None
-) -> list[dict[str, Any]]:
-    """The entries in the history of a table that units of a wave have written.
-
-    :param cleared_after: entries up to this time are of an earlier wave of the same run.
-    """
-    return [
-        entry
-        for entry in state.history
-        if entry["run"] == run
-        and entry["unit"] in units
-        and (cleared_after is None or parse_time(entry["at"]) > parse_time(cleared_after))
-    ]
+def entries_of_units(state: TableState, run: str, units: Collection[str]) -> list[dict[str, Any]]:
+    """The entries in the history of a table that units of a run have written."""
+    return [entry for entry in state.history if entry["run"] == run and entry["unit"] in units]
 
 
 def wave_path(run: str) -> str:
@@ -83,10 +128,25 @@ def read_unit(store: CampaignStore, uri: str) -> Unit:
 
     :raises MissingError: there is none.
     """
-    found = store.read(store.path(uri))
+    path = store.path(uri)
+    found = store.read_as(Unit, path)
     if found is None:
         raise MissingError(f"There is no unit at {uri}: somebody has deleted it. Start a new run")
-    return Unit.from_dict(found)
+    if found.path != path:
+        raise store.wrong_document(path, f"is of {found.path}, by its run and unit")
+    return found
+
+
+def read_wave_record(store: CampaignStore, run: str) -> WaveRecord | None:
+    """The document of a run's wave; None when it has planned none.
+
+    :raises PermanentError: it is no such document.
+    """
+    path = wave_path(run)
+    found = store.read_as(WaveRecord, path)
+    if found is not None and found.run != run:
+        raise store.wrong_document(path, f"is of the run {found.run!r}, expected {run!r}")
+    return found
 
 
 @dataclass
@@ -209,5 +269,5 @@ class UnitWork:
         A table that has failed is tried again when a person clears the task.
         """
         unit = self.unit
-        written = entries_of_wave(state, unit.run, [unit.unit], unit.cleared_after)
+        written = entries_of_units(state, unit.run, [unit.unit])
         return state.state in WORKED_ON[unit.phase] and (not written or "error" in written[-1])

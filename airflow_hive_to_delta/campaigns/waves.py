@@ -6,18 +6,19 @@ import datetime as dt
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow_hive_to_delta.campaigns.closing import write_summary
 from airflow_hive_to_delta.campaigns.decisions import apply_approvals, apply_decisions, approved_tables, read_decisions
-from airflow_hive_to_delta.campaigns.leases import live_leases, release_leases
-from airflow_hive_to_delta.campaigns.plan import PlanRow, matches, read_plan, with_decisions
+from airflow_hive_to_delta.campaigns.leases import read_unreleased, release_leases
+from airflow_hive_to_delta.campaigns.plan import PLAN, PlanRow, matches, read_plan, with_decisions
 from airflow_hive_to_delta.campaigns.states import WORKED_ON, Phase, StateName, TableState
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import format_time, parse_time
-from airflow_hive_to_delta.campaigns.units import Unit, units_folder, wave_path
-from airflow_hive_to_delta.core.errors import PermanentError
+from airflow_hive_to_delta.campaigns.units import Unit, WaveRecord, read_wave_record, unit_name, units_folder, wave_path
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError
+from airflow_hive_to_delta.core.options import check_count
 
 #: More mapped tasks slow Airflow's scheduler down.
 MOST_UNITS = 256
@@ -40,15 +41,13 @@ class Wave:
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
-        for name in ("tables", "bytes"):
-            given = getattr(self, name)
-            if given is not None and (type(given) is not int or given < 1):
-                raise ValueError(f"{name} is {given!r}, expected a whole number, at least 1")
-        if self.until is not None and not _TIME.fullmatch(self.until):
+        check_count("tables", self.tables, least=1, optional=True)
+        check_count("bytes", self.bytes, least=1, optional=True)
+        if self.until is not None and not (isinstance(self.until, str) and _TIME.fullmatch(self.until)):
             raise ValueError(f"until is {self.until!r}, expected a time of day such as '06:00'")
         try:
             ZoneInfo(self.timezone)
-        except (ZoneInfoNotFoundError, ValueError) as error:
+        except (ZoneInfoNotFoundError, ValueError, TypeError, AttributeError, OSError) as error:
             raise ValueError(f"timezone is {self.timezone!r}, expected a name such as 'Europe/Berlin'") from error
 
     def deadline(self, started: dt.datetime) -> dt.datetime | None:
@@ -72,9 +71,7 @@ class UnitSize:
 
     def __post_init__(self) -> None:
         for name in ("tables", "files", "bytes"):
-            given = getattr(self, name)
-            if type(given) is not int or given < 1:
-                raise ValueError(f"{name} is {given!r}, expected a whole number, at least 1")
+            check_count(name, getattr(self, name), least=1)
 
 
 @dataclass
@@ -119,7 +116,7 @@ def plan_wave(
     only: str | Sequence[str] | None = None,
     now: dt.datetime,
     started: dt.datetime | None = None,
-    about: Mapping[str, Any] | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> PlannedWave | None:
     """Choose the tables of a wave and write its units. Called again in the same run, it returns the same wave.
 
@@ -130,22 +127,30 @@ def plan_wave(
     :param only: patterns of the tables to take.
     :param started: when the run started, whose window counts: who approves it the next morning opens no other window;
         now when not given.
-    :param about: more about the run for its document, such as ``dag_id``.
+    :param about: ``dag_id`` and ``run_id`` of the run, for its document.
     :returns: None when no table is left to be worked on now, or the window of the run has ended.
+    :raises PermanentError: a document cannot be read, or the plan is gone.
     """
-    before = store.read(wave_path(run))
-    if before is not None and before["ended"] is None:
+    before = read_wave_record(store, run)
+    if before is not None and before.ended is None:
         return _as_planned_wave(store, before)
     wave, size = wave or Wave(), size or UnitSize()
     until = wave.deadline(started or now)
     if until is not None and until <= now:
         return None
-    leased = live_leases(store, now)
+    unreleased = read_unreleased(store)
     # No unit of this run works yet: an earlier try of a task before them was killed while it changed the states.
-    release_leases(store, [leased.pop(table) for table, lease in list(leased.items()) if lease.run == run])
+    release_leases(store, [lease for lease in unreleased if lease.run == run])
+    leased = {lease.table for lease in unreleased if lease.run != run and lease.is_live(now)}
     decisions = read_decisions(store)
     rows = with_decisions(read_plan(store, with_definitions=True), decisions)
-    states = apply_approvals(store, store.states(), run=run, now=now)
+    states: Mapping[str, TableState] = store.states()
+    if states and not rows:
+        raise MissingError(
+            f"There is no plan at {store.location(PLAN)}, expected one of {len(states)} tables, which have states: "
+            "somebody has deleted it. Clear the task that plans, in the DAG with phase='convert', and then this one"
+        )
+    states = apply_approvals(store, states, run=run, now=now)
     states = apply_decisions(store, states, decisions, run=run, now=now)
     if approve and phase != "convert":
         approved = approved_tables(store, phase, run)
@@ -154,17 +159,18 @@ def plan_wave(
     units = pack_units(limit_tables(wanted, wave), size)
     if not units:
         return None
-    cleared_after = None if before is None else before["ended"]
-    planned = _write_wave(store, run, phase, units, until=until, now=now, cleared_after=cleared_after, about=about)
+    # A person has cleared a run whose wave had ended: its units are not taken for those of the new one.
+    first_unit = 0 if before is None else before.first_unit + before.units
+    planned = _write_wave(store, run, phase, units, until=until, now=now, first_unit=first_unit, about=about)
     # So that people see the wave while it runs.
-    write_summary(store, states, phase=phase, verify=verify, now=now)
+    write_summary(store, dict(states), phase=phase, verify=verify, now=now)
     return planned
 
 
 def read_wave(store: CampaignStore, run: str) -> PlannedWave | None:
     """The wave that the run has planned; None: it has planned none, or the wave has ended since."""
-    document = store.read(wave_path(run))
-    return None if document is None or document["ended"] is not None else _as_planned_wave(store, document)
+    wave = read_wave_record(store, run)
+    return None if wave is None or wave.ended is not None else _as_planned_wave(store, wave)
 
 
 def choose_tables(
@@ -248,15 +254,13 @@ def _write_wave(
     *,
     until: dt.datetime | None,
     now: dt.datetime,
-    cleared_after: str | None,
-    about: Mapping[str, Any] | None,
+    first_unit: int,
+    about: Mapping[str, str] | None,
 ) -> PlannedWave:
     """Write the units, and then the document of the wave, by which they count."""
-    ends = f"{units_folder(run)}/ended"
-    store.delete(f"{ends}/{name}" for name in (store.names(ends) if cleared_after else ()))
     ordered = [*(u for u in packed if u.lane == "packed"), *(u for u in packed if u.lane == "alone")]
     units = []
-    for number, unit in enumerate(ordered):
+    for number, unit in enumerate(ordered, first_unit):
         missing = [row.table for row in unit.rows if row.definition is None]
         if missing:
             raise PermanentError(f"The plan has no definition of {', '.join(missing[:10])}. Clear the task that plans")
@@ -264,38 +268,34 @@ def _write_wave(
             Unit(
                 campaign=store.campaign,
                 run=run,
-                unit=f"{number:04d}",
+                unit=unit_name(number),
                 phase=phase,
                 tables=[dict(row.definition or {}) for row in unit.rows],
                 until=None if until is None else format_time(until),
                 files=unit.files,
                 bytes=unit.bytes,
                 lane=unit.lane,
-                cleared_after=cleared_after,
             )
         )
     store.map(lambda unit: store.write(unit.path, unit.to_dict()), units)
-    document = {
-        "run": run,
-        "phase": phase,
-        "started": format_time(now),
-        "ended": None,
-        "until": units[0].until,
-        "cleared_after": cleared_after,
-        "units": len(units),
-        "packed": sum(unit.lane == "packed" for unit in units),
-        "tables": sum(len(unit.tables) for unit in units),
-        "bytes": sum(unit.bytes for unit in units),
-        "by_state": {},
-        "failed": [],
-        **(about or {}),
-    }
-    store.write(wave_path(run), document)
-    return _as_planned_wave(store, document)
+    wave = WaveRecord(
+        run=run,
+        phase=phase,
+        started=format_time(now),
+        until=units[0].until,
+        first_unit=first_unit,
+        units=len(units),
+        packed=sum(unit.lane == "packed" for unit in units),
+        tables=sum(len(unit.tables) for unit in units),
+        bytes=sum(unit.bytes for unit in units),
+        dag_id=(about or {}).get("dag_id"),
+        run_id=(about or {}).get("run_id"),
+    )
+    store.write(wave_path(run), wave.to_dict())
+    return _as_planned_wave(store, wave)
 
 
-def _as_planned_wave(store: CampaignStore, document: Mapping[str, Any]) -> PlannedWave:
-    folder = units_folder(document["run"])
-    uris = [str(store.location(f"{folder}/{number:04d}.json")) for number in range(document["units"])]
-    packed = document["packed"]
-    return PlannedWave(uris[:packed], uris[packed:], document["tables"], document["bytes"], document["until"])
+def _as_planned_wave(store: CampaignStore, wave: WaveRecord) -> PlannedWave:
+    folder = units_folder(wave.run)
+    uris = [str(store.location(f"{folder}/{name}.json")) for name in wave.unit_names]
+    return PlannedWave(uris[: wave.packed], uris[wave.packed :], wave.tables, wave.bytes, wave.until)

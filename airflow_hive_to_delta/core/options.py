@@ -151,6 +151,31 @@ class SyncOptions(Options):
             raise ValueError("overwrite_schema=True goes with output_mode='complete' only: it adds every file anew")
 
 
+def check_count(name: str, given: Any, *, least: int, optional: bool = False) -> None:
+    """Refuse what is no whole number of at least ``least``.
+
+    :param optional: accept None, too.
+    :raises ValueError: it is none.
+    """
+    if given is None and optional:
+        return
+    if type(given) is not int or given < least:
+        raise ValueError(f"{name} is {given!r}, expected a whole number, at least {least}")
+
+
+def check_duration(name: str, given: Any, *, least: timedelta = timedelta(0), optional: bool = False) -> None:
+    """Refuse what is no duration of at least ``least``.
+
+    :param optional: accept None, too.
+    :raises ValueError: it is none.
+    """
+    if given is None and optional:
+        return
+    if not isinstance(given, timedelta) or given < least:
+        found = f"{given}" if isinstance(given, timedelta) else f"{given!r}"
+        raise ValueError(f"{name} is {found}, expected a timedelta of at least {least}")
+
+
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")

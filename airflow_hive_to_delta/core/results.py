@@ -57,6 +57,8 @@ class ConversionResult(_Outcome):
     user_metadata: str | None = None
     #: Whether the first commit is a conversion of this table by this package, in whichever run.
     ours: bool = False
+    #: Of a Delta table that is not: who made its log, as far as that is known.
+    origin: str | None = None
     #: The run that wrote the first commit, where that says so.
     run_id: str | None = None
     #: The latest version that was verified, by level; empty: none was.

@@ -77,14 +77,6 @@ def _sync_readers() -> dict[str, Reader]:
     return {option.name: by_type[str(option.type)] for option in fields(SyncOptions)}
 
 
-def check_count(argument: str, given: Any, *, least: int, optional: bool = False) -> None:
-    """Refuse, when a DAG is parsed, what is no whole number of at least ``least``."""
-    if given is None and optional:
-        return
-    if type(given) is not int or given < least:
-        raise ValueError(f"{argument} is {given!r}, expected a whole number, at least {least}")
-
-
 def check_names(argument: str, given: Any, *, empty: bool = False) -> None:
     """Refuse, when a DAG is parsed, what is neither a name nor a list of names. An XCom is known only when it runs."""
     if hasattr(given, "resolve"):

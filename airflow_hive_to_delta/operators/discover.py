@@ -10,9 +10,9 @@ from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_hive_to_delta.core.models import TableInfo
-from airflow_hive_to_delta.core.options import ConversionOptions
+from airflow_hive_to_delta.core.options import ConversionOptions, check_count
 from airflow_hive_to_delta.engines import JobError, JobRequest
-from airflow_hive_to_delta.operators.arguments import Options, check_count, check_names, options_dict
+from airflow_hive_to_delta.operators.arguments import Options, check_names, options_dict
 from airflow_hive_to_delta.operators.aws.identity import aws_clients
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.staging import RunFolder, check_root

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.options import check_count
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT, list_error
-from airflow_hive_to_delta.operators.arguments import check_count
 from airflow_hive_to_delta.operators.table_operator import TableOperator
 from airflow_hive_to_delta.operators.tables.definitions import current_definitions
 from airflow_hive_to_delta.operators.tables.file_lister import FileLister, Strategy, check_listing

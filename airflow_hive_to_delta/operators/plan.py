@@ -10,11 +10,12 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_hive_to_delta.core.errors import describe_error
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.options import check_count
 from airflow_hive_to_delta.core.results import TablePlan
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
 from airflow_hive_to_delta.links import ReportLink
-from airflow_hive_to_delta.operators.arguments import Options, check_count, options_dict
+from airflow_hive_to_delta.operators.arguments import Options, options_dict
 from airflow_hive_to_delta.operators.report_publishing import describe_run, publish_report, seconds_since_start
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator
 from airflow_hive_to_delta.operators.staging import RunFolder

@@ -10,9 +10,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_hive_to_delta.core.errors import MissingError, describe_error
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.options import check_count
 from airflow_hive_to_delta.engines import JobError, JobRequest
 from airflow_hive_to_delta.job.actions import ReportedAction
-from airflow_hive_to_delta.operators.arguments import Options, Reader, check_count, check_readable, options_dict
+from airflow_hive_to_delta.operators.arguments import Options, Reader, check_readable, options_dict
 from airflow_hive_to_delta.operators.jobs.submitted import generation
 from airflow_hive_to_delta.operators.jobs.table_jobs import TableJobs
 from airflow_hive_to_delta.operators.spark_job import SparkJobOperator

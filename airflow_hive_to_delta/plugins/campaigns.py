@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import HTTPException, Request, status
 
-from airflow_hive_to_delta.campaigns.states import FORMAT, PHASES, STATES, done_states
+from airflow_hive_to_delta.campaigns.documents import FORMAT
+from airflow_hive_to_delta.campaigns.states import PHASES, STATES, done_states
 from airflow_hive_to_delta.campaigns.times import format_time, now
 from airflow_hive_to_delta.campaigns.view.burn_down import burn_down
 from airflow_hive_to_delta.campaigns.view.glance import count_rows, glance_at

@@ -11,7 +11,7 @@ from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_hive_to_delta.campaigns.store import hash_folder, sequence_names
+from airflow_hive_to_delta.campaigns.store import CAMPAIGNS, hash_folder, sequence_names
 from airflow_hive_to_delta.campaigns.view.state_index import INDEX, StateIndex, parse_index
 from airflow_hive_to_delta.core.storage.base import file_version
 from airflow_hive_to_delta.job.file_names import safe_name
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-#: Below a staging root.
-CAMPAIGNS = "campaigns"
 #: Documents that are read with one call, side by side where the storage can.
 _BATCH = 500
 _PLAN_COLUMNS = frozenset({"table", "owner", "files", "bytes", "priority", "decision", "reason"})

@@ -12,8 +12,9 @@ from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, XComArg
 
 from airflow_hive_to_delta.campaigns.states import Phase
 from airflow_hive_to_delta.campaigns.waves import Wave
+from airflow_hive_to_delta.core.options import check_duration
 from airflow_hive_to_delta.core.results import VerifyLevel
-from airflow_hive_to_delta.operators.arguments import Options
+from airflow_hive_to_delta.operators.arguments import Options, check_names
 from airflow_hive_to_delta.operators.campaigns.campaign_operator import check_campaign
 from airflow_hive_to_delta.operators.campaigns.plan import (
     CatalogCampaignPlanOperator,
@@ -37,8 +38,10 @@ from airflow_hive_to_delta.operators.campaigns.wave import (
 from airflow_hive_to_delta.task_groups.campaign_config import Approval, Closing, Lane, PlanSettings, Units
 from airflow_hive_to_delta.task_groups.config import (
     CatalogSource,
+    CatalogTarget,
     FileListing,
     GlueSource,
+    GlueTarget,
     Staging,
     SyncSettings,
     Target,
@@ -175,6 +178,13 @@ class _CampaignTasks:
             check_type("plan", self.plan, PlanSettings)
         if self.approval is not None:
             check_type("approval", self.approval, Approval)
+        if self.target is not None:
+            check_type("target", self.target, GlueTarget, CatalogTarget)
+        if self.listing is not None:
+            check_type("listing", self.listing, FileListing)
+        if self.only is not None:
+            check_names("only", self.only)
+        check_duration("probation", self.probation)
         self._check_phase()
         if self.target is not None:
             self.options = options_for(self.target, self.options)

@@ -12,11 +12,20 @@ from airflow.sdk import BaseNotifier
 from airflow_hive_to_delta.campaigns.measuring import PartitionFilter, Sizes
 from airflow_hive_to_delta.campaigns.states import Retries
 from airflow_hive_to_delta.campaigns.waves import UnitSize
+from airflow_hive_to_delta.core.options import check_count, check_duration
 from airflow_hive_to_delta.engines import Engine
-from airflow_hive_to_delta.operators.arguments import check_count, check_names
+from airflow_hive_to_delta.operators.arguments import check_names
 from airflow_hive_to_delta.operators.campaigns.plan import OwnerOf, check_measuring
 from airflow_hive_to_delta.operators.campaigns.wave import check_tolerance
+from airflow_hive_to_delta.operators.spark_job import check_engine
 from airflow_hive_to_delta.operators.tables.selection import Choose
+from airflow_hive_to_delta.task_groups.steps import check_type
+
+#: Arguments of the task that asks for an approval that come from the campaign.
+_OF_CAMPAIGN = frozenset(
+    {"task_id", "campaign", "phase", "verify", "only", "notifiers", "staging", "staging_conn_id", "aws_conn_id"}
+    | {"region_name", "trigger_rule", "retries", "retry_delay"}
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,8 @@ class PlanSettings:
         if not isinstance(self.sizes, InventorySizes) and self.sizes not in ("statistics", "list"):
             raise ValueError(f"sizes is {self.sizes!r}, expected statistics, list or InventorySizes(manifests)")
         check_measuring(self.sizes_from, self.partition_filter)
+        _check_function("choose", self.choose)
+        _check_function("owner_of", self.owner_of)
 
     @property
     def sizes_from(self) -> Sizes:
@@ -71,6 +82,15 @@ class Approval:
     #: More arguments of the task that asks, such as ``assigned_users`` and ``response_timeout``.
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _check_notifiers("notifiers", self.notifiers)
+        check_type("arguments", self.arguments, Mapping)
+        if taken := sorted(_OF_CAMPAIGN & self.arguments.keys()):
+            raise ValueError(
+                f"arguments has {', '.join(taken)}, which the campaign gives the task itself; expected others of "
+                "CampaignApprovalOperator, such as assigned_users"
+            )
+
 
 @dataclass(frozen=True)
 class Lane:
@@ -91,6 +111,14 @@ class Lane:
     def __post_init__(self) -> None:
         check_count("max_workers", self.max_workers, least=1)
         check_count("max_active", self.max_active, least=1, optional=True)
+        check_duration("execution_timeout", self.execution_timeout, least=timedelta(seconds=1), optional=True)
+        check_engine(self.engine)
+        for name in ("pool", "queue"):
+            given = getattr(self, name)
+            if given is not None and not (isinstance(given, str) and given):
+                raise ValueError(f"{name} is {given!r}, expected a name or None")
+        if self.deferrable not in (None, True, False):
+            raise ValueError(f"deferrable is {self.deferrable!r}, expected True, False or None")
 
 
 @dataclass(frozen=True)
@@ -106,6 +134,13 @@ class Units:
     #: How often and when tables are tried that fail for a reason that may pass.
     retries: Retries = field(default_factory=Retries)
 
+    def __post_init__(self) -> None:
+        check_type("size", self.size, UnitSize)
+        check_type("packed", self.packed, Lane)
+        if self.alone is not None:
+            check_type("alone", self.alone, Lane)
+        check_type("retries", self.retries, Retries)
+
 
 @dataclass(frozen=True)
 class Closing:
@@ -120,3 +155,16 @@ class Closing:
 
     def __post_init__(self) -> None:
         check_tolerance(self.tolerance)
+        _check_notifiers("wave_ended", self.wave_ended)
+        _check_notifiers("needs_person", self.needs_person)
+
+
+def _check_function(name: str, given: Any) -> None:
+    if given is not None and not callable(given):
+        raise TypeError(f"{name} is {given!r}, expected a function of one table")
+
+
+def _check_notifiers(name: str, given: Any) -> None:
+    # A notifier alone is easily given in the place of a list of one.
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(callable(each) for each in given):
+        raise TypeError(f"{name} is {given!r}, expected a list of notifiers")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal
 
-from airflow_hive_to_delta.core.options import SyncOptions
+from airflow_hive_to_delta.core.options import SyncOptions, check_count, check_duration
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT
-from airflow_hive_to_delta.operators.arguments import check_count, sync_options_dict
+from airflow_hive_to_delta.operators.arguments import sync_options_dict
 from airflow_hive_to_delta.operators.tables.file_lister import Strategy
 
 RegisterIn = Literal["sql", "glue"]
@@ -177,6 +177,9 @@ class PerTable:
 
     def __post_init__(self) -> None:
         check_count("retries", self.retries, least=0)
+        check_count("max_workers", self.max_workers, least=1)
+        check_duration("retry_delay", self.retry_delay)
+        check_duration("execution_timeout", self.execution_timeout, least=timedelta(seconds=1), optional=True)
         for name in ("max_active", "batch_size"):
             check_count(name, getattr(self, name), least=1, optional=True)
         if not isinstance(self.verify_in_convert, bool):

@@ -23,6 +23,9 @@ class MemoryStorage:
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
         self._files: dict[str, bytes] = {}
+        #: A number that each version of a file has for itself, as S3 has ETags.
+        self._versions: dict[str, int] = {}
+        self._writes = 0
         self._names: dict[str, set[str]] = defaultdict(set)
         self._lock = threading.Lock()
 
@@ -56,8 +59,12 @@ class MemoryStorage:
             return list(self._names.get(folder.path, ()))
 
     def list_files(self, folder: Location) -> list[StoredFile]:
-        found = [name for name in self.list_names(folder) if not name.endswith("/")]
-        return [StoredFile(name, self.size(folder.child(name)), 0) for name in found]
+        with self._lock:
+            self.requests["LIST"] += 1
+            paths = {name: f"{folder.path}/{name}" for name in self._names.get(folder.path, ()) if name[-1] != "/"}
+            return [
+                StoredFile(name, len(self._files[path]), 0, str(self._versions[path])) for name, path in paths.items()
+            ]
 
     def delete(self, path: Location) -> None:
         self.delete_files([path])
@@ -85,6 +92,8 @@ class MemoryStorage:
                 folder, _, above = folder.rpartition("/")
                 name = f"{above}/"
         self._files[path] = content
+        self._writes += 1
+        self._versions[path] = self._writes
 
 
 class DyingStorage:

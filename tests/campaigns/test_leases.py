@@ -17,7 +17,7 @@ from airflow_hive_to_delta.campaigns.leases import (
     renew_leases,
     take_leases,
 )
-from airflow_hive_to_delta.campaigns.store import CampaignStore
+from airflow_hive_to_delta.campaigns.store import CampaignStore, hash_folder
 from airflow_hive_to_delta.core.errors import PermanentError
 from tests.support.campaigns import NOON, local_store
 
@@ -94,13 +94,13 @@ def test_who_takes_a_number_that_was_deleted_meanwhile_has_no_lease(tmp_path: Pa
     """Old leases are deleted; one who has read them long ago finds the number free."""
     store = local_store(tmp_path)
     take(store, "a")
-    stale = leases._last_leases(store, ["a"])
+    stale = leases._list_folders(store, [hash_folder("a")])
     for number in range(2, 5):  # each takes the lease of the one before, and deletes the one before that
         take(store, "a", run=str(number), hours=2 * number)
     assert not list((tmp_path / "campaigns/lake").rglob("a.000002*"))
     answers = [stale]
-    real = leases._last_leases
-    monkeypatch.setattr(leases, "_last_leases", lambda *given: answers.pop() if answers else real(*given))
+    real = leases._list_folders
+    monkeypatch.setattr(leases, "_list_folders", lambda *given: answers.pop() if answers else real(*given))
     assert take(store, "a", run="late", hours=8.5) == {}
     assert live_leases(store, NOON + 8.5 * HOUR)["a"].run == "4"
 

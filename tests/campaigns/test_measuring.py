@@ -260,7 +260,8 @@ def test_a_draft_has_at_most_256_units_and_replaces_the_ones_before(tmp_path: Pa
     ]
     unit = read_draft_unit(store, "first", "0001")
     assert (unit.counted, unit.filtered, len(unit.tables)) == (["sales.64"], [], 1)
-    many = [PlanRow(f"sales.{number}", definition={}) for number in range(20_000)]
+    definition = rows[0].definition
+    many = [PlanRow(f"sales.{number}", definition=definition) for number in range(20_000)]
     units = write_draft(store, "second", many, counted={each.table for each in many}, filtered=())
     assert len(units) == 254
     for read in (lambda: read_draft(store, "first"), lambda: read_draft_unit(store, "first", "0000")):

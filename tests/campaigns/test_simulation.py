@@ -10,7 +10,7 @@ import pytest
 from airflow_hive_to_delta.campaigns.closing import close_wave
 from airflow_hive_to_delta.campaigns.leases import live_leases
 from airflow_hive_to_delta.campaigns.outcomes import WorkOutcome
-from airflow_hive_to_delta.campaigns.states import FINAL, Retries
+from airflow_hive_to_delta.campaigns.states import FINAL
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.units import UnitWork, read_unit
 from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, plan_wave
@@ -93,11 +93,6 @@ def test_a_later_try_works_on_what_is_unfinished(tmp_path: Path) -> None:
         close_wave(store, "never", now=NOON)
     with pytest.raises(MissingError, match="no unit at"):
         read_unit(store, wave.packed[0].replace("0000", "0009"))
-
-
-def test_the_number_of_tries_is_checked() -> None:
-    with pytest.raises(ValueError, match="attempts is 0"):
-        Retries(attempts=0)
 
 
 def work_on(store: CampaignStore, run: str, clock: Clock, *, fails: bool = False) -> str | None:

@@ -89,6 +89,10 @@ def test_a_refusal_and_a_delta_table_of_others_are_refused() -> None:
     others = work(TableState(TABLE), converted(TABLE, status="already_delta", ours=False, verified={}))
     assert (others.state, others.version) == ("refused", None)
     assert "this package has not made" in (others.error or "")
+    unknown = converted(TABLE, status="already_delta", ours=False, origin="who made the log at x is not known")
+    assert work(TableState(TABLE), unknown).error == (
+        "It is a Delta table already: who made the log at x is not known. It was left as it is"
+    )
 
 
 def test_a_failure_that_may_pass_is_tried_again_ever_later_until_it_needs_a_person() -> None:
@@ -233,10 +237,10 @@ def test_what_is_no_decision_and_no_state_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edited", "message"),
     [
-        ({"history": None}, "history is None, expected list"),
+        ({"history": None}, "history is None, expected a list"),
         ({"history": [{"at": "2026-11-18"}]}, "history has an entry without at, run, state, unit"),
-        ({"attempts": "3"}, "attempts is '3', expected int"),
-        ({"next_attempt": "tomorrow"}, "Invalid isoformat string: 'tomorrow'"),
+        ({"attempts": "3"}, "attempts is '3', expected a whole number"),
+        ({"next_attempt": "tomorrow"}, "next_attempt is 'tomorrow', expected a time such as 2026"),
         ({"table": "sales.other"}, r"names the table 'sales.other', whose document is tables/\w\w/sales.other"),
     ],
 )

@@ -168,6 +168,11 @@ def test_the_page_is_used_by_keyboard_and_follows_a_change(site: Site) -> None:
     site.press("Escape")
     site.wait_for("#detail:not([open])")
     site.wait(f"page.activeElement.title === {json.dumps(names[1])}")
+    stops = site.see("[...page.querySelectorAll('.tabulator-row *')].filter(each => each.tabIndex >= 0).length")
+    assert stops == 0, "a list of thousands is one stop of the Tab key"
+    site.see("page.querySelector('.tabulator-tableholder').focus()")
+    site.press("ArrowDown")
+    site.wait(f"page.activeElement.title === {json.dumps(names[0])}")
     site.campaign.write_state({"format": 1, "table": names[0], "state": "cut_over", "history": []})
     site.wait_for(".tabulator-row .pill.cut_over", "#share .cut_over")
     site.see("page.querySelector('.tabulator-col[tabulator-field=bytes]').focus()")

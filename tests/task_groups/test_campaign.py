@@ -216,6 +216,7 @@ def test_a_plan_is_approved_then_synced_cut_over_by_a_person_and_rolled_back(lak
     assert (rejected.state, names(lake)) == ("success", {"a": "planned"})
     assert rejected.states["close_wave"] == rejected.states["plan_wave"] == "skipped"
     assert f"| `{lake.database}.a` |" in questions[0]
+    assert f"- The plan: `s3://{lake.bucket}/staging/campaigns/lake/plan.csv`" in questions[0]
     with answering("Approve"):
         assert run_dag(campaign(lake, "approval=Approval()")).state == "success"
     state = table_states(lake)["a"]
@@ -237,7 +238,8 @@ def test_a_plan_is_approved_then_synced_cut_over_by_a_person_and_rolled_back(lak
     assert names(lake)["a"] == "synced"
     with answering("Approve") as questions:
         assert run_dag(campaign(lake, "approval=Approval()", phase="cut_over")).state == "success"
-    assert "**Cut over 1 tables**" in questions[0]
+    assert "**Cut over 1 table**" in questions[0]
+    assert f"- The report: `s3://{lake.bucket}/staging/campaigns/lake/report.html`" in questions[0]
     assert names(lake)["a"] == "cut_over"
     assert table_states(lake)["a"].probation_until is not None
     assert GlueDiscovery(lake.database).discover(spark)[0].format == "delta"

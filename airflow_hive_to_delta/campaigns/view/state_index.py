@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from airflow_hive_to_delta.campaigns.states import FORMAT
+from airflow_hive_to_delta.campaigns.documents import FORMAT
 from airflow_hive_to_delta.campaigns.view.table_rows import StateSummary, summarize_state
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from airflow_hive_to_delta.core.delta import actions as log_actions
 from airflow_hive_to_delta.core.delta.checkpoint import write_checkpoint
 from airflow_hive_to_delta.core.delta.log import commits as delta_log
 from airflow_hive_to_delta.core.delta.log.files import log_folder
-from airflow_hive_to_delta.core.errors import PermanentError, is_refusal
+from airflow_hive_to_delta.core.delta.snapshot import snapshot_of
+from airflow_hive_to_delta.core.errors import MissingError, PermanentError, is_refusal
 from airflow_hive_to_delta.core.files import ListedFiles
 from airflow_hive_to_delta.core.lifecycle.commit_writer import write_actions, write_adds
 from airflow_hive_to_delta.core.lifecycle.context import TableContext
@@ -46,7 +47,7 @@ from airflow_hive_to_delta.core.models import ALREADY_DELTA, TableInfo
 from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.results import ConversionResult, Status, VerifyLevel, VerifyResult, levels_that_prove
 from airflow_hive_to_delta.core.runner import run_tables
-from airflow_hive_to_delta.core.storage.uri import parse_location, redacted
+from airflow_hive_to_delta.core.storage.uri import Location, parse_location, redacted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -308,7 +309,7 @@ def _finish_existing(
         if state.version == 0 and not state.has_checkpoint and (state.file_count or 0) > options.checkpoint_over_files:
             write_checkpoint(storage, root, 0)
         if target is not None and not registered:
-            metadata = delta_log.read_metadata(storage, root)
+            metadata = _read_metadata(context)
             records.keep_registration(target, options.region)
             done = registration.register(
                 context.spark, target, root, metadata.schema, metadata.partition_columns, metadata.description, options
@@ -317,8 +318,7 @@ def _finish_existing(
             notes += done.notes
             registered = True
     elif not registered:
-        whose = f"as {state.catalog_table}" if state.ours else "by another writer"
-        notes.append(f"Not registered: the log at {root} was made {whose}. Register it yourself if it is this table")
+        notes.append(f"Not registered: {_describe_origin(root, state)}. Register it yourself if it is this table")
     elif state.ours:
         notes.append(f"The log at {root} was made as {state.catalog_table}, at the same location")
     is_empty = same_table and state.version == 0 and state.file_count == 0
@@ -339,8 +339,29 @@ def _finish_existing(
         version=state.version,
         user_metadata=state.user_metadata if same_table else None,
         ours=same_table,
+        origin=None if same_table else _describe_origin(root, state),
         run_id=state.run_id if same_table else None,
         verified=verified,
         message=_BY_EARLIER_TRY if by_this_run else ALREADY_DELTA,
         notes=notes,
     )
+
+
+def _describe_origin(root: Location, state: delta_log.LogState) -> str:
+    """Who made a log that is not of this table's conversion, as far as that is known."""
+    if state.ours:
+        return f"the log at {root} was made as {state.catalog_table}"
+    if state.has_first_entry:
+        return f"the log at {root} was made by another writer"
+    return (
+        f"who made the log at {root} is not known: its first entry is gone, as Delta removes old ones, and there is no "
+        "record of a conversion by this package beside it"
+    )
+
+
+def _read_metadata(context: TableContext) -> log_actions.Metadata:
+    """The latest metadata of a table, from a checkpoint where the entries that are left have none."""
+    try:
+        return delta_log.read_metadata(context.storage, context.root)
+    except MissingError:
+        return snapshot_of(context.spark, context.storage, context.root).metadata

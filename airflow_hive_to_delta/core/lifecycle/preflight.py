@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta import actions as log_actions
@@ -50,7 +50,7 @@ class PreparedTable:
 
 
 def read_log_state(context: TableContext) -> delta_log.LogState:
-    """Read the state of the table's log.
+    """Read the state of the table's log. Where Delta has removed its first entry, the record of the conversion counts.
 
     :raises PermanentError: its catalog has it as a Delta table, and there is no log.
     """
@@ -60,7 +60,9 @@ def read_log_state(context: TableContext) -> delta_log.LogState:
             f"{context.name} is a Delta table in its catalog, but {context.root} holds no Delta log. "
             "Correct its location, or restore the log"
         )
-    return state
+    if not state.exists or state.has_first_entry or (kept := context.records.source()) is None:
+        return state
+    return replace(state, ours=True, catalog_table=kept.qualified_name if kept.source != "none" else None)
 
 
 def parse_partition_types(context: TableContext) -> dict[str, str]:

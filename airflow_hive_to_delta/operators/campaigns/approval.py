@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 
-from airflow_hive_to_delta.campaigns.closing import SUMMARY
-from airflow_hive_to_delta.campaigns.decisions import read_decisions, record_approval
+from airflow_hive_to_delta.campaigns.closing import SUMMARY, SummaryRecord
+from airflow_hive_to_delta.campaigns.decisions import QuestionRecord, read_decisions, read_question, record_approval
 from airflow_hive_to_delta.campaigns.plan import PlanRow, read_plan, with_decisions
 from airflow_hive_to_delta.campaigns.states import PHASES, Phase
 from airflow_hive_to_delta.campaigns.store import CampaignStore
@@ -17,8 +17,9 @@ from airflow_hive_to_delta.campaigns.waves import choose_tables
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.job.file_names import safe_name
 from airflow_hive_to_delta.operators.campaigns.campaign_operator import CampaignOperator
+from airflow_hive_to_delta.operators.campaigns.report import REPORT_DOCUMENT
 from airflow_hive_to_delta.operators.tables.outcomes import airflow_error
-from airflow_hive_to_delta.report.formatting import format_bytes
+from airflow_hive_to_delta.report.formatting import format_bytes, format_count
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -64,15 +65,18 @@ class CampaignApprovalOperator(CampaignOperator, ApprovalOperator):
         try:
             store = self.open_store()
             waiting = self._waiting(store)
+            if not waiting:
+                self.log.info("No table waits for an approval")
+                return None
+            question = QuestionRecord(self.phase, [row.table for row in waiting])
+            store.write(self._question_path(context), question.to_dict())
+            summary = store.read_as(SummaryRecord, SUMMARY) or SummaryRecord()
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
-        if not waiting:
-            self.log.info("No table waits for an approval")
-            return None
-        tables = [row.table for row in waiting]
-        store.write(self._question_path(context), {"phase": self.phase, "tables": tables})
+        documents = {"plan": "plan.csv", **({"report": REPORT_DOCUMENT} if summary.waves else {})}
+        links = {name: self.browser_address(document) for name, document in documents.items()}
         # Not a template: the names of tables are in it.
-        self.body = _describe(self.phase, waiting, store)
+        self.body = describe_question(self.phase, waiting, summary, links)
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
@@ -83,12 +87,11 @@ class CampaignApprovalOperator(CampaignOperator, ApprovalOperator):
         try:
             store = self.open_store()
             # What was asked for, whatever the plan says by now.
-            asked = store.read(self._question_path(context)) or {"tables": []}
-            run = self.run_key(context)
-            record_approval(store, self.phase, asked["tables"], run=run, by=by, now=now())
+            asked = read_question(store, self._question_path(context))
+            record_approval(store, self.phase, asked.tables, run=self.run_key(context), by=by, now=now())
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
-        return {"approved": True, "by": by, "tables": len(asked["tables"])}
+        return {"approved": True, "by": by, "tables": len(asked.tables)}
 
     def _question_path(self, context: Context) -> str:
         return f"questions/{safe_name(self.run_key(context))}.json"
@@ -102,11 +105,15 @@ class CampaignApprovalOperator(CampaignOperator, ApprovalOperator):
         return [row for row in found if row.table not in states or states[row.table].state == "planned"]
 
 
-def _describe(phase: Phase, rows: Sequence[PlanRow], store: CampaignStore) -> str:
-    """The question, as Markdown. Names are in code, so that nothing of them is taken for Markdown."""
+def describe_question(phase: Phase, rows: Sequence[PlanRow], summary: SummaryRecord, links: Mapping[str, str]) -> str:
+    """The question, as Markdown. Names are in code, so that nothing of them is taken for Markdown.
+
+    :param links: by what they are of.
+    """
     files, size = sum(row.files for row in rows), sum(row.bytes for row in rows)
     lines = [
-        f"**{PHASES[phase].verb} {len(rows)} tables** with {files:,} files and {format_bytes(size)}.",
+        f"**{PHASES[phase].verb} {format_count(len(rows), 'table')}** with {format_count(files, 'file')} "
+        f"and {format_bytes(size)}.",
         "",
         "| table | owner | files | size |",
         "|---|---|---:|---:|",
@@ -117,11 +124,13 @@ def _describe(phase: Phase, rows: Sequence[PlanRow], store: CampaignStore) -> st
     ]
     if len(rows) > _MOST_ROWS:
         lines.append(f"| and {len(rows) - _MOST_ROWS:,} more | | | |")
-    summary = store.read(SUMMARY) or {"by_state": {}}
-    states = ", ".join(f"{each['tables']:,} {name}" for name, each in summary["by_state"].items())
-    lines += ["", f"The campaign: {states}.", f"The plan: `{store.location('plan.csv')}`"]
-    if summary.get("waves"):
-        lines.append(f"The report: `{store.location('report.html')}`")
+    states = ", ".join(f"{each.get('tables', 0):,} {name.replace('_', ' ')}" for name, each in summary.by_state.items())
+    lines += ["", f"The campaign: {states}.", ""]
+    # Of a staging root on a disk there is only the path.
+    lines += [
+        f"- [The {name}](<{url}>)" if url.startswith("http") else f"- The {name}: {_code(url)}"
+        for name, url in links.items()
+    ]
     return "\n".join(lines)
 
 

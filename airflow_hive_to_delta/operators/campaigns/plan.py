@@ -19,6 +19,7 @@ from airflow_hive_to_delta.campaigns.drafts import (
 )
 from airflow_hive_to_delta.campaigns.measuring import Measuring, PartitionFilter, Sizes, count_in_inventory
 from airflow_hive_to_delta.campaigns.plan import PlanDecision, PlanRow, read_earlier_plan, statistics_of, waits_for_plan
+from airflow_hive_to_delta.campaigns.states import Phase
 from airflow_hive_to_delta.campaigns.store import CampaignStore
 from airflow_hive_to_delta.campaigns.times import now
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
@@ -27,12 +28,7 @@ from airflow_hive_to_delta.core.options import ConversionOptions
 from airflow_hive_to_delta.core.redaction import redact_credentials
 from airflow_hive_to_delta.operators.arguments import Options, options_dict
 from airflow_hive_to_delta.operators.aws.identity import aws_clients
-from airflow_hive_to_delta.operators.campaigns.campaign_operator import (
-    CampaignOperator,
-    check_campaign,
-    open_store,
-    run_key,
-)
+from airflow_hive_to_delta.operators.campaigns.campaign_operator import CampaignOperator, CampaignTask
 from airflow_hive_to_delta.operators.discover import CatalogDiscoverOperator, DiscoverOperator, GlueDiscoverOperator
 from airflow_hive_to_delta.operators.tables.batches import Table
 from airflow_hive_to_delta.operators.tables.outcomes import airflow_error, has_tries_left
@@ -45,7 +41,7 @@ if TYPE_CHECKING:
 OwnerOf = Callable[[Table], str]
 
 
-class CampaignPlanOperator(DiscoverOperator):
+class CampaignPlanOperator(CampaignTask, DiscoverOperator):
     """The base of tasks that find the tables of a campaign, and write them into the campaign's documents.
 
     Nothing of the tables travels through XCom. Where the catalog says all that the plan needs, it is written at once,
@@ -66,6 +62,7 @@ class CampaignPlanOperator(DiscoverOperator):
     The other parameters are those of :class:`GlueDiscoverOperator` or :class:`CatalogDiscoverOperator`.
     """
 
+    phase: Phase = "convert"
     ui_color = "#ede7f6"
 
     def __init__(
@@ -79,11 +76,11 @@ class CampaignPlanOperator(DiscoverOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(staging=staging, **kwargs)
-        check_campaign(campaign, staging, "convert")
         if owner_of is not None and not callable(owner_of):
             raise TypeError(f"owner_of is {owner_of!r}, expected a function of one table")
         check_measuring(sizes, partition_filter)
         self.campaign = campaign
+        self.check_campaign()
         self.owner_of = owner_of
         self.sizes: Sizes = sizes
         self.partition_filter = partition_filter
@@ -95,18 +92,12 @@ class CampaignPlanOperator(DiscoverOperator):
             self.log.warning("Nothing was found by %s", name)
         if self.at_least_one and not found:
             raise AirflowFailException(f"No table was found by {wanted}, expected at least one. Check the names")
-        store = open_store(
-            str(self.staging),
-            self.campaign,
-            staging_conn_id=self.staging_conn_id,
-            aws_conn_id=self.aws_conn_id,
-            region_name=self.region_name,
-        )
+        store, run = self.open_store(), self.run_key(context)
         try:
             rows = self._rows(found)
             if measures_tables(self.sizes, self.partition_filter):
-                return self._write_draft(store, run_key(context, "convert"), rows)
-            plan = _finish(store, rows, context)
+                return self._write_draft(store, run, rows)
+            plan = _finish(store, rows, run, context)
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
         return _summarize(self, store, plan)
@@ -262,7 +253,7 @@ class FinishPlanOperator(CampaignOperator):
             if self.inventory_manifests:
                 with aws_clients(self.aws_conn_id, self.region_name):
                     sizes = count_in_inventory(store, run, measured, self.inventory_manifests, region=self.region_name)
-            plan = _finish(store, with_measurements(rows, measured, sizes), context)
+            plan = _finish(store, with_measurements(rows, measured, sizes), run, context)
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
         return _summarize(self, store, plan)
@@ -281,9 +272,9 @@ def measures_tables(sizes: Sizes, partition_filter: PartitionFilter | None) -> b
     return sizes != "statistics" or partition_filter is not None
 
 
-def _finish(store: CampaignStore, rows: Sequence[PlanRow], context: Context) -> FinishedPlan:
-    run: Any = context["dag_run"]
-    return finish_plan(store, rows, run=run_key(context, "convert"), now=now(), dag_id=run.dag_id)
+def _finish(store: CampaignStore, rows: Sequence[PlanRow], run: str, context: Context) -> FinishedPlan:
+    dag_run: Any = context["dag_run"]
+    return finish_plan(store, rows, run=run, now=now(), dag_id=dag_run.dag_id)
 
 
 def _summarize(task: BaseOperator, store: CampaignStore, plan: FinishedPlan) -> dict[str, Any]:

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 REPORT_PAGE = "page"
+#: From the folder of the campaign.
+REPORT_DOCUMENT = "report.html"
 
 
-def write_report(store: CampaignStore, closed: ClosedWave, context: Context) -> str:
-    """Write the report of all tables of a campaign. Returns its URI."""
+def write_report(store: CampaignStore, closed: ClosedWave, context: Context) -> None:
+    """Write the report of all tables of a campaign."""
     page = render_campaign_report(
         closed.states.values(), closed.summary, describe_run(context), run=closed.run, now=now()
     )
-    store.write_bytes("report.html", page.encode())
-    return str(store.location("report.html"))
+    store.write_bytes(REPORT_DOCUMENT, page.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import TaskDeferred
 
@@ -14,8 +14,9 @@ from airflow_hive_to_delta.campaigns.states import Phase, Retries
 from airflow_hive_to_delta.campaigns.units import Unit, UnitWork, read_unit
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, StaleFileListError
 from airflow_hive_to_delta.core.models import TableInfo
+from airflow_hive_to_delta.core.options import check_duration
 from airflow_hive_to_delta.job.manifests import INLINE_LIMIT, list_error
-from airflow_hive_to_delta.operators.campaigns.campaign_operator import check_campaign, open_store_of
+from airflow_hive_to_delta.operators.campaigns.campaign_operator import CampaignTask
 from airflow_hive_to_delta.operators.campaigns.live_states import LiveStates
 from airflow_hive_to_delta.operators.convert import ConvertTableOperator
 from airflow_hive_to_delta.operators.cut_over import CutOverTableOperator
@@ -36,12 +37,14 @@ from airflow_hive_to_delta.operators.tables.outcomes import (
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
 
+#: The leases of a task that works are renewed four times in their time, by a thread that looks every 15 seconds.
+_SHORTEST_LEASE = dt.timedelta(minutes=2)
 _NOT_LISTED = "Its files have not been listed before the job"
 #: Of a task that waits without a worker, which cannot renew its leases.
 _DEFERRED_LEASE = dt.timedelta(days=2)
 
 
-class UnitOperator(TableOperator):
+class UnitOperator(CampaignTask, TableOperator):
     """The base of tasks that work on one unit of a campaign: all its tables in one job, which lists their files, too.
 
     The task takes the leases of its tables, writes their states as their results arrive, and gives the leases back.
@@ -63,10 +66,8 @@ class UnitOperator(TableOperator):
     operator for single tables that it extends.
     """
 
-    phase: ClassVar[Phase]
     template_fields: Sequence[str] = ("unit", "campaign", "inventory_manifests", "glue_database")
     untrusted_fields: Sequence[str] = ("unit", "table")
-    staging: str
     ui_color = "#ede7f6"
 
     def __init__(
@@ -84,10 +85,12 @@ class UnitOperator(TableOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(table=[], staging=staging, **kwargs)
-        check_campaign(campaign, staging, self.phase)
-        check_listing(listing or "s3", inventory_manifests, glue_database)
-        self.unit = unit
         self.campaign = campaign
+        self.check_campaign()
+        check_listing(listing or "s3", inventory_manifests, glue_database)
+        check_duration("probation", probation, optional=True)
+        check_duration("lease", lease, least=_SHORTEST_LEASE)
+        self.unit = unit
         self.attempts = attempts or Retries()
         self.probation = probation
         self.lease = lease
@@ -107,7 +110,7 @@ class UnitOperator(TableOperator):
         return f"{self._unit.unit}: {batch_label(self._unit.tables)}"[:250]
 
     def execute(self, context: Context) -> Any:
-        store = open_store_of(self)
+        store = self.open_store()
         try:
             self._unit = read_unit(store, str(self.unit))
             work = UnitWork(store, self._unit, self.attempts, lease=self.lease, probation=self.probation)
@@ -201,7 +204,7 @@ class UnitOperator(TableOperator):
 class ConvertUnitOperator(UnitOperator, ConvertTableOperator):
     """Converts and verifies the tables of a unit: see :class:`ConvertTableOperator`."""
 
-    phase: ClassVar[Phase] = "convert"
+    phase: Phase = "convert"
     template_fields: Sequence[str] = (*UnitOperator.template_fields, *ConvertTableOperator.template_fields)
 
     def __init__(self, *, asset_alias: str | None = None, **kwargs: Any) -> None:
@@ -211,7 +214,7 @@ class ConvertUnitOperator(UnitOperator, ConvertTableOperator):
 class SyncUnitOperator(UnitOperator, SyncTableOperator):
     """Syncs the tables of a unit: see :class:`SyncTableOperator`."""
 
-    phase: ClassVar[Phase] = "sync"
+    phase: Phase = "sync"
     template_fields: Sequence[str] = (*UnitOperator.template_fields, *SyncTableOperator.template_fields)
 
     def __init__(self, *, asset_alias: str | None = None, **kwargs: Any) -> None:
@@ -221,12 +224,12 @@ class SyncUnitOperator(UnitOperator, SyncTableOperator):
 class CutOverUnitOperator(UnitOperator, CutOverTableOperator):
     """Cuts the tables of a unit over: see :class:`CutOverTableOperator`."""
 
-    phase: ClassVar[Phase] = "cut_over"
+    phase: Phase = "cut_over"
     template_fields: Sequence[str] = (*UnitOperator.template_fields, *CutOverTableOperator.template_fields)
 
 
 class RollbackUnitOperator(UnitOperator, RollbackTableOperator):
     """Rolls the tables of a unit back: see :class:`RollbackTableOperator`."""
 
-    phase: ClassVar[Phase] = "roll_back"
+    phase: Phase = "roll_back"
     template_fields: Sequence[str] = (*UnitOperator.template_fields, *RollbackTableOperator.template_fields)

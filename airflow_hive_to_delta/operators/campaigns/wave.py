@@ -15,7 +15,7 @@ from airflow_hive_to_delta.campaigns.waves import UnitSize, Wave, plan_wave, rea
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.links import ReportLink
 from airflow_hive_to_delta.operators.campaigns.campaign_operator import CampaignOperator
-from airflow_hive_to_delta.operators.campaigns.report import REPORT_PAGE, write_report
+from airflow_hive_to_delta.operators.campaigns.report import REPORT_DOCUMENT, REPORT_PAGE, write_report
 from airflow_hive_to_delta.operators.report_publishing import REPORT
 from airflow_hive_to_delta.operators.tables.outcomes import airflow_error
 
@@ -92,7 +92,10 @@ class LargeUnitsOperator(CampaignOperator):
     """Returns the URIs of the units of single large tables in the wave that was planned."""
 
     def execute(self, context: Context) -> list[str]:
-        planned = read_wave(self.open_store(), self.run_key(context))
+        try:
+            planned = read_wave(self.open_store(), self.run_key(context))
+        except HiveToDeltaError as error:
+            raise airflow_error(error) from error
         return [] if planned is None else planned.alone
 
 
@@ -151,10 +154,10 @@ class CloseWaveOperator(CampaignOperator):
         store = self.open_store()
         try:
             closed = close_wave(store, self.run_key(context), verify=self.verify, now=now())
-            page = write_report(store, closed, context)
+            write_report(store, closed, context)
         except HiveToDeltaError as error:
             raise airflow_error(error) from error
-        self.report_page = page
+        self.report_page = page = self.browser_address(REPORT_DOCUMENT)
         failed = closed.failed[:100]
         numbers = {"tables": closed.tables, "failed": len(closed.failed), "left": len(closed.left)}
         message = {

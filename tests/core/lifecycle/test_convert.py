@@ -432,6 +432,26 @@ def test_somebody_elses_delta_table_is_left_alone(spark, tmp_path, database):
     assert not spark.catalog.tableExists(f"{database}.t")
 
 
+def test_a_table_whose_first_entry_delta_has_removed_is_still_known_as_converted(spark, tmp_path, database):
+    root = tmp_path / "t"
+    write_parquet(root / "a", {"id": [1, 2]})
+    files = files_of(spark, root)
+    convert_folder(spark, root, options=ConversionOptions(properties={"delta.checkpointInterval": "1"}))
+    spark.createDataFrame([(3,)], "id long").write.format("delta").mode("append").save(str(root))
+    (root / "_delta_log" / f"{0:020d}.json").unlink()
+
+    found = convert_table(spark, files, str(root), "spark_catalog", database, "t")
+
+    assert (found.status, found.ours, found.origin, found.version) == ("registered", True, None, 1)
+    assert found.target_table == f"spark_catalog.{database}.t"
+    assert spark.table(f"{database}.t").count() == 3, "its columns come from the checkpoint"
+    (root / "_delta_log" / "_hive_to_delta" / "source.json").unlink()
+    found = convert_folder(spark, root)
+    assert (found.status, found.ours) == ("already_delta", False)
+    assert "is not known: its first entry is gone" in (found.origin or "")
+    assert "another writer" not in str(found)
+
+
 @pytest.mark.slow
 def test_many_converters_at_once_one_commits_and_the_others_report_the_same_table(spark, tmp_path, database):
     root = tmp_path / "t"

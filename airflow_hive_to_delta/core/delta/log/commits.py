@@ -62,7 +62,7 @@ class LogState:
     exists: bool
     #: The latest version; None when there is no log.
     version: int | None = None
-    #: Whether version 0 is a conversion by this package. The fields below are known only then.
+    #: Whether version 0 is a conversion by this package. The fields below are known only where its entry is there.
     ours: bool = False
     has_checkpoint: bool = False
     #: The table that was converted, and how many files it had.
@@ -73,6 +73,8 @@ class LogState:
     #: The bytes of its files, and the run that converted it; None where an older version of this package did.
     byte_count: int | None = None
     run_id: str | None = None
+    #: Whether the entry of version 0 is there: Delta removes old entries that a checkpoint covers.
+    has_first_entry: bool = True
 
 
 def build_add_action(
@@ -241,6 +243,7 @@ def log_state(storage: Storage, root: Location) -> LogState:
         exists=True,
         version=files.latest,
         ours=ours,
+        has_first_entry=0 in files.commits,
         has_checkpoint=bool(files.checkpoints) and "_last_checkpoint" in names,
         catalog_table=parameters.get("catalogTable"),
         file_count=int(parameters["numFiles"]) if ours else None,

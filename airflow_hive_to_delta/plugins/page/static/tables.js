@@ -72,7 +72,10 @@ export class TableList {
 
   opener(cell) {
     const name = cell.getValue();
-    return element("button", { type: "button", class: "open", title: name, onclick: () => this.onopen(name) }, name);
+    const made = element("button", { type: "button", class: "open", title: name, onclick: () => this.onopen(name) }, name);
+    // The list is one stop of the Tab key, however many rows it has; arrows move in it.
+    made.tabIndex = -1;
+    return made;
   }
 
   async load({ page, size, sort = [] }) {
@@ -135,9 +138,15 @@ export class TableList {
         head.click();
       });
     }
+    const scroller = this.target.querySelector(".tabulator-tableholder");
+    scroller.setAttribute("aria-label", "Tables. The arrow down goes to the first one.");
     this.target.addEventListener("keydown", event => {
       const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[event.key];
       const from = event.target.closest?.(".open");
+      if (!from && event.target === scroller && ["ArrowDown", "Enter"].includes(event.key)) {
+        event.preventDefault();
+        this.focusFirst();
+      }
       if (!step || !from) return;
       event.preventDefault();
       this.focusRow(from.title, step);
