@@ -24,10 +24,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalogs.registration import Target
+from airflow_hive_to_delta.core.delta.log.entries import commit_info_of, is_conversion
 from airflow_hive_to_delta.core.delta.log.files import (
-    commit_info_of,
     commit_path,
-    is_conversion,
     records_folder,
     refuse_half_rolled_back,
 )

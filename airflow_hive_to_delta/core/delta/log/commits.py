@@ -26,11 +26,10 @@ from airflow_hive_to_delta.core.delta.actions import (
     metadata_of,
     protocol_action,
 )
+from airflow_hive_to_delta.core.delta.log.entries import commit_info_of, is_conversion
 from airflow_hive_to_delta.core.delta.log.files import (
     COMMIT,
-    commit_info_of,
     commit_path,
-    is_conversion,
     is_rollback_begun,
     log_files,
     log_folder,

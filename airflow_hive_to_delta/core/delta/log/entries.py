@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from airflow_hive_to_delta.core.delta.log.files import is_ours
+from airflow_hive_to_delta.core.delta.actions import DISTRIBUTION
+
+if TYPE_CHECKING:
+    from airflow_hive_to_delta.core.storage.base import Storage
+    from airflow_hive_to_delta.core.storage.uri import Location
 
 #: The first line of an entry of ours, which may carry a text of the user's own, is read up to this length.
 _LONGEST_LINE = 4 * 1024 * 1024
@@ -57,3 +61,19 @@ class EntryHead:
         except (ValueError, LookupError, TypeError):
             return None
         return info if isinstance(info, dict) else None
+
+
+def commit_info_of(storage: Storage, path: Location) -> dict[str, Any]:
+    """The ``commitInfo`` at the beginning of an entry; empty when the entry begins with another action."""
+    with storage.open(path) as stream:
+        return EntryHead.read(stream).commit_info or {}
+
+
+def is_ours(info: dict[str, Any]) -> bool:
+    """Whether an entry with this ``commitInfo`` was written by this package, in a conversion or a sync."""
+    return str(info.get("engineInfo", "")).startswith(f"{DISTRIBUTION}/")
+
+
+def is_conversion(info: dict[str, Any]) -> bool:
+    """Whether an entry with this ``commitInfo`` is a conversion by this package."""
+    return info.get("operation") == "CONVERT" and is_ours(info)

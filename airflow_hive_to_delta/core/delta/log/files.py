@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_hive_to_delta.core.delta.actions import DISTRIBUTION
+from airflow_hive_to_delta.core.delta.log.entries import commit_info_of, is_ours
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError, UnsupportedTableError
 from airflow_hive_to_delta.core.storage.base import DELTA_LOG, RECORDS_FOLDER
 from airflow_hive_to_delta.core.storage.uri import Location
@@ -25,8 +24,6 @@ _CHECKPOINT = re.compile(
     r"(?P<version>\d{20})\.checkpoint"
     r"(\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<id>[0-9a-fA-F-]{32,36}))?\.(?P<kind>parquet|json)"
 )
-#: Far more than a commitInfo needs. The first line of an entry of another writer can have any length.
-_FIRST_LINE_LIMIT = 4 * 1024 * 1024
 
 
 def log_folder(root: Location) -> Location:
@@ -131,27 +128,6 @@ def removal_of(storage: Storage, root: Location, files: LogFiles) -> str:
         f"{move}, and move the files that {' and '.join(foreign)} added, as the lines that begin with "
         '{"add" name them, out of the table\'s folders, unless Hive wrote them'
     )
-
-
-def commit_info_of(storage: Storage, path: Location) -> dict[str, Any]:
-    """The ``commitInfo`` at the beginning of an entry; empty when the entry begins with another action."""
-    with storage.open(path) as lines:
-        line = lines.readline(_FIRST_LINE_LIMIT)
-    try:
-        info = json.loads(line)["commitInfo"]
-    except (ValueError, LookupError, TypeError):
-        return {}
-    return info if isinstance(info, dict) else {}
-
-
-def is_ours(info: dict[str, Any]) -> bool:
-    """Whether an entry with this ``commitInfo`` was written by this package, in a conversion or a sync."""
-    return str(info.get("engineInfo", "")).startswith(f"{DISTRIBUTION}/")
-
-
-def is_conversion(info: dict[str, Any]) -> bool:
-    """Whether an entry with this ``commitInfo`` is a conversion by this package."""
-    return info.get("operation") == "CONVERT" and is_ours(info)
 
 
 def is_rollback_begun(storage: Storage, root: Location) -> bool:

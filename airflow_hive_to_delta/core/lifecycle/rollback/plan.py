@@ -17,11 +17,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta.deletion_vectors import vector_files
-from airflow_hive_to_delta.core.delta.log.entries import Commit
+from airflow_hive_to_delta.core.delta.log.entries import Commit, commit_info_of
 from airflow_hive_to_delta.core.delta.log.files import (
     ROLLBACK,
     ROLLED_BACK,
-    commit_info_of,
     commit_path,
     log_files,
     log_folder,

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.catalogs import registration
 from airflow_hive_to_delta.core.delta.log.commits import log_state
+from airflow_hive_to_delta.core.delta.log.entries import commit_info_of
 from airflow_hive_to_delta.core.delta.log.files import (
     COMMIT,
     ROLLBACK,
     ROLLED_BACK,
     LogFiles,
-    commit_info_of,
     log_files,
     log_folder,
     refuse_broken,
