@@ -36,8 +36,11 @@ demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
 # Spark plans a query on one core: two sessions side by side keep two cores busy, and a third worker takes what needs no
 # session. A module stays on one of them, which starts its servers once. tests/support/order.py says which go where.
 DISTRIBUTED := -n 3 --dist loadfile --no-loadscope-reorder
-test: lint types $(JARS) $(S3_SERVER) $(HADOOP) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
-	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest $(DISTRIBUTED)
+# The types are checked in moments in which the tests wait.
+test: lint $(JARS) $(S3_SERVER) $(HADOOP) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
+	@nice $(BIN)/mypy & types=$$!; \
+		JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest $(DISTRIBUTED); tests=$$?; \
+		wait $$types && exit $$tests
 
 test-spark35: $(S3_SERVER) $(SPARK35) ## The tests of the core on Spark 3.5
 	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_JARS="$(SPARK35_JARS)" PYTHONPATH="$(CURDIR)" \
