@@ -9,6 +9,7 @@ from pathlib import Path
 
 from airflow_hive_to_delta.core.spark.jars import CLASSES_FILE, JARS_VARIABLE
 from tests.support.aws import REGION
+from tests.support.jvm_options import FAST_START
 
 #: What a platform's own process has not: the project, and what points the tests at stand-ins.
 _NOT_INHERITED = (
@@ -25,7 +26,7 @@ def write_spark_defaults(folder: Path) -> None:
     endpoint = os.environ["AWS_ENDPOINT_URL"]
     settings = {
         "spark.master": "local[2]",
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archived_classes()}",
+        "spark.driver.extraJavaOptions": f"{FAST_START} {archived_classes()}",
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
