@@ -53,13 +53,14 @@ quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest $(DISTRIBUTED) -m "not slow" -x
 
 # Random examples and damaged footers, others each time; an hour or more.
-soak: $(JARS) $(S3_SERVER) ## The long forms of tests: random examples, damaged footers, many tables, small ones on Spark
+soak: $(JARS) $(S3_SERVER) $(HADOOP) ## The long forms of tests: random examples, damaged footers, many tables, small ones on Spark
 	JAVA_HOME="$$(cat $(JAVA))" FOOTER_MUTANTS=500000 HYPOTHESIS_PROFILE=long MANY_TABLES=1500 \
 		HIVE_TO_DELTA_MONTHS=5 HIVE_TO_DELTA_DAYS=60 CAMPAIGN_TABLES=300 SOAK=1 \
 		$(BIN)/pytest -n 2 --dist worksteal tests/core/parquet/test_footer_fuzz.py tests/core/lifecycle/test_properties.py \
 		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py tests/task_groups/test_campaign.py \
-		tests/engines/test_spark_connect.py tests/engines/test_spark_submit.py \
-		-k "mutant or test_properties or test_month or more_tables or several_kinds or in_the_middle or killed_driver"
+		tests/engines/test_spark_connect.py tests/engines/test_spark_submit.py tests/engines/test_on_premises.py \
+		-k "mutant or test_properties or test_month or more_tables or several_kinds or in_the_middle or killed_driver or \
+		racing_converters or rule_2_an_entry"
 	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_ALL_ON_SPARK=1 $(BIN)/pytest -n 2 --dist worksteal tests/core/delta tests/core/lifecycle \
 		--ignore tests/core/delta/test_small_log.py
 

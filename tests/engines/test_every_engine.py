@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from importlib import import_module
@@ -167,6 +168,8 @@ def test_a_killed_task_ends_its_job(run_dag, platform) -> None:
 
 def test_a_timeout_ends_the_job(run_dag, platform) -> None:
     platform.held = None
+    # Three seconds of a hundred questions each second would be three seconds of a core.
+    platform.engine = re.sub(r"poll_seconds=[\d.]+", "poll_seconds=0.5", platform.engine)
     run = run_dag(discover(platform, "retries=0, execution_timeout=timedelta(seconds=3)"))
     assert run.state == "failed"
     assert platform.end_states() == ["cancelled"]
