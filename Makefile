@@ -36,8 +36,11 @@ demo-ui: $(JARS) ## The same in Airflow's pages, until Ctrl-C
 # Spark plans a query on one core: two sessions side by side keep two cores busy, and a third worker takes what needs no
 # session. A module stays on one of them, which starts its servers once. tests/support/order.py says which go where.
 DISTRIBUTED := -n 3 --dist loadfile --no-loadscope-reorder
-test: lint types $(JARS) $(S3_SERVER) $(HADOOP) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
-	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest $(DISTRIBUTED)
+# The types are checked in moments in which the tests wait.
+test: lint $(JARS) $(S3_SERVER) $(HADOOP) $(CHROMIUM) $(SPARK35) ## Lint, types and every test
+	@nice $(BIN)/mypy & types=$$!; \
+		JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest $(DISTRIBUTED); tests=$$?; \
+		wait $$types && exit $$tests
 
 test-spark35: $(S3_SERVER) $(SPARK35) ## The tests of the core on Spark 3.5
 	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_JARS="$(SPARK35_JARS)" PYTHONPATH="$(CURDIR)" \
@@ -50,13 +53,14 @@ quick: $(JARS) $(S3_SERVER) $(CHROMIUM) ## The tests of the inner loop
 	JAVA_HOME="$$(cat $(JAVA))" CHROMIUM="$$(cat $(CHROMIUM))" $(BIN)/pytest $(DISTRIBUTED) -m "not slow" -x
 
 # Random examples and damaged footers, others each time; an hour or more.
-soak: $(JARS) $(S3_SERVER) ## The long forms of tests: random examples, damaged footers, many tables, small ones on Spark
+soak: $(JARS) $(S3_SERVER) $(HADOOP) ## The long forms of tests: random examples, damaged footers, many tables, small ones on Spark
 	JAVA_HOME="$$(cat $(JAVA))" FOOTER_MUTANTS=500000 HYPOTHESIS_PROFILE=long MANY_TABLES=1500 \
 		HIVE_TO_DELTA_MONTHS=5 HIVE_TO_DELTA_DAYS=60 CAMPAIGN_TABLES=300 SOAK=1 \
 		$(BIN)/pytest -n 2 --dist worksteal tests/core/parquet/test_footer_fuzz.py tests/core/lifecycle/test_properties.py \
 		tests/core/lifecycle/test_month.py tests/task_groups/test_migration.py tests/task_groups/test_campaign.py \
-		tests/engines/test_spark_connect.py tests/engines/test_spark_submit.py \
-		-k "mutant or test_properties or test_month or more_tables or several_kinds or in_the_middle or killed_driver or another_protocol"
+		tests/engines/test_spark_connect.py tests/engines/test_spark_submit.py tests/engines/test_on_premises.py \
+		-k "mutant or test_properties or test_month or more_tables or several_kinds or in_the_middle or killed_driver or \
+		another_protocol or racing_converters or rule_2_an_entry"
 	JAVA_HOME="$$(cat $(JAVA))" HIVE_TO_DELTA_ALL_ON_SPARK=1 $(BIN)/pytest -n 2 --dist worksteal tests/core/delta tests/core/lifecycle \
 		--ignore tests/core/delta/test_small_log.py
 

@@ -24,6 +24,7 @@ from airflow_hive_to_delta.core.spark.session import local_session
 from tests.support.aws import REGION, read_service_models_once
 from tests.support.databases import new_database
 from tests.support.jvm_names import look_names_up_once
+from tests.support.jvm_options import FAST_START_OPTIONS
 from tests.support.order import ModuleScheduling, sort_longest_first
 from tests.support.project import PROJECT
 from tests.support.s3_servers import s3proxy
@@ -77,10 +78,15 @@ _ended = itertools.count(1)
 
 @pytest.fixture(autouse=True)
 def _collect_garbage() -> Iterator[None]:
-    """The JVM keeps what objects of Python refer to; and Python looks for cycles of old objects once in many tests."""
+    """The JVM keeps what objects of Python refer to; and Python looks for cycles of old objects once in many tests.
+
+    What is left then was imported, or is kept for all tests, as Airflow's models and API are: each later look would go
+    through all of it, which took a tenth of the time of this process.
+    """
     yield
     if next(_ended) % 20 == 0:
         gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -117,9 +123,8 @@ def spark(aws_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
                 [
                     # Little runs long enough to be worth a second compilation; but all of it must fit into the cache,
                     # for the JVM interprets the rest.
-                    "-XX:TieredStopAtLevel=1",
+                    *FAST_START_OPTIONS,
                     "-XX:ReservedCodeCacheSize=256m",
-                    "-XX:+UseSerialGC",
                     # Room for what a test makes: growing to it takes a full collection each time.
                     "-Xms3g",
                     "-Xmn1500m",

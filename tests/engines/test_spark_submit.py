@@ -25,6 +25,7 @@ from airflow_hive_to_delta.engines import JobError, JobRef, JobSpec
 from tests.support.airflow_runs import dag_source
 from tests.support.job_processes import acting_at_open, command_of, processes_of, wait_for_end
 from tests.support.jobs import conversion
+from tests.support.jvm_options import FAST_START
 from tests.support.lake import Lake
 from tests.support.migrations import orders_and_people
 from tests.support.oracle import assert_same, delta_at
@@ -67,10 +68,7 @@ def cluster(airflow_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
             for name in of_session
             if name.startswith(("spark.sql.", "spark.hadoop.", "spark.databricks."))
         },
-        **{
-            f"spark.{process}.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-            for process in ("driver", "executor")
-        },
+        **{f"spark.{process}.extraJavaOptions": FAST_START for process in ("driver", "executor")},
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -21,6 +21,7 @@ from airflow_hive_to_delta.core.storage.uri import KNOWN_SCHEMES, Location, pars
 from airflow_hive_to_delta.engines import Engine, JobRef, JobRequest, JobSpec, JobStatus
 from airflow_hive_to_delta.job.documents import read_document
 from tests.support.crashes import Killed
+from tests.support.jvm_options import FAST_START
 
 
 @dataclass
@@ -98,7 +99,7 @@ def airflow_home(aws_endpoint: str) -> Path:
     home = Path(os.environ["AIRFLOW_HOME"])
     (home / "dags").mkdir(parents=True)
     # Not in a folder of settings: the JVM takes no archive of classes when such a folder is on its class path.
-    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    os.environ["SPARK_SUBMIT_OPTS"] = FAST_START
     from airflow.utils.db import initdb
 
     initdb()

@@ -16,6 +16,7 @@ import pyspark
 import pytest
 
 from airflow_hive_to_delta.core.spark.session import local_session_conf
+from tests.support.jvm_options import FAST_START
 
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -38,7 +39,7 @@ def serve_connect(folder: Path) -> Iterator[ConnectServer]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"{FAST_START} -XX:ReservedCodeCacheSize=256m",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.codegen.wholeStage": "false",

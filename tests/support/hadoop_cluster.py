@@ -19,6 +19,7 @@ from xml.sax.saxutils import escape
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+from tests.support.jvm_options import FAST_START_OPTIONS
 from tests.support.project import PROJECT
 
 JARS = PROJECT / ".jars" / "hadoop"
@@ -110,7 +111,7 @@ def _start_jvm(folder: Path, log: Any) -> tuple[JavaGateway, subprocess.Popen[by
     assert JARS.exists(), f"{JARS} is not there: `make .jars/hadoop/.fetched` downloads it"
     (temporary := folder / "tmp").mkdir()
     options = [
-        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g"),
+        *(*FAST_START_OPTIONS, "-Xmx1g"),
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
         f"-Djava.io.tmpdir={temporary}",
         f"-Dtest.build.data={folder}/data",

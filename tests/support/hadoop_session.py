@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from airflow_hive_to_delta.core.spark.session import local_session
+from tests.support.jvm_options import FAST_START
 
 T = TypeVar("T")
 #: Who works on the lake: an account of HDFS that is not its superuser.
@@ -44,7 +45,7 @@ def _open(metastore: str, conf_dir: str, folder: str) -> None:
             "spark.hadoop.hive.metastore.uris": metastore,
             "spark.sql.warehouse.dir": "/warehouse",
             "spark.local.dir": folder,
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": f"{FAST_START} -XX:ReservedCodeCacheSize=256m",
             "spark.sql.shuffle.partitions": "1",
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.sql.codegen.wholeStage": "false",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def wait(engine: Engine, ref: JobRef) -> tuple[JobStatus, list[str]]:
     while not (status := engine.status(ref, cursor)).has_ended:
         lines += status.log
         cursor = status.cursor
+        time.sleep(0.05)  # not asking all the time, which would take a core from the job
     return status, lines + status.log
 
 

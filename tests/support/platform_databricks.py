@@ -21,6 +21,7 @@ from databricks.sdk.service.jobs import JobEnvironment, Run, RunOutput, SparkPyt
 
 from airflow_hive_to_delta.core.spark.jars import JARS_VARIABLE
 from tests.support.aws import REGION
+from tests.support.jvm_options import FAST_START
 from tests.support.platforms import Platform, PlatformJob
 from tests.support.project import PROJECT
 from tests.support.spark_submit_runs import archived_classes
@@ -218,7 +219,7 @@ class DatabricksPlatform(Platform):
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.jars": ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))),
             "spark.log.level": "WARN",
-            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archived_classes()}",
+            "spark.driver.extraJavaOptions": f"{FAST_START} {archived_classes()}",
             "spark.local.dir": scratch,
             # Few queries over a handful of rows: compiling each costs more than running it.
             "spark.sql.codegen.wholeStage": "false",

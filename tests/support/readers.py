@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.spark.session import local_session
+from tests.support.jvm_options import FAST_START
 from tests.support.reader_answers import ID, Filter, Sample, answer_of, by_question, filtered_sql
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def read_with_spark35(endpoint: str) -> Read:
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": FAST_START,
         "spark.hadoop.fs.s3a.endpoint": endpoint,
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.access.key": "testing",

@@ -26,6 +26,7 @@ from moto.s3.responses import S3Response
 
 from airflow_hive_to_delta.core.storage import aws
 from tests.support.aws import REGION
+from tests.support.jvm_options import FAST_START_OPTIONS
 
 #: What S3Proxy's clients sign with; it refuses others.
 KEY = "testing"
@@ -46,7 +47,7 @@ def s3proxy(jar: Path, folder: Path) -> Iterator[str]:
         f"jclouds.filesystem.basedir={data}\n"
     )
     java = Path(os.environ["JAVA_HOME"], "bin/java")
-    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+    flags = [*FAST_START_OPTIONS, "-Xmx256m"]
     command: list[str | Path] = [java, *flags, "-jar", jar, "--properties", settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from airflow_hive_to_delta.core.spark.jars import CLASSES_FILE, JARS_VARIABLE
 from tests.support.aws import REGION
+from tests.support.jvm_options import FAST_START
 
 #: The access key of the identity that jobs have there, which is not that of the task.
 JOB_KEY = "testing-role"
@@ -27,7 +28,7 @@ def write_spark_defaults(folder: Path) -> None:
     endpoint = os.environ["AWS_ENDPOINT_URL"]
     settings = {
         "spark.master": "local[2]",
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archived_classes()}",
+        "spark.driver.extraJavaOptions": f"{FAST_START} {archived_classes()}",
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -16,9 +16,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from airflow_hive_to_delta.job.processes import kill_session
-
-#: Of daemons that do little.
-_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+from tests.support.jvm_options import FAST_START
 
 
 @dataclass
@@ -96,7 +94,7 @@ def standalone_cluster(
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_PUBLIC_DNS": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _SMALL_JVM,
+        "SPARK_DAEMON_JAVA_OPTS": FAST_START,
         "SPARK_LOCAL_DIRS": str(folder / "scratch"),
         # The Python that has what jobs need.
         "PYSPARK_PYTHON": sys.executable,

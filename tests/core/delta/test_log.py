@@ -488,7 +488,9 @@ def test_a_log_of_which_only_a_checkpoint_is_left_is_a_table(tmp_path: Path) -> 
     (tmp_path / "_delta_log").mkdir()
     for name in names:
         (tmp_path / "_delta_log" / name).write_bytes(b"")
-    assert log_state(LocalStorage(), parse_location(str(tmp_path))) == LogState(exists=True, version=10)
+    assert log_state(LocalStorage(), parse_location(str(tmp_path))) == LogState(
+        exists=True, version=10, has_first_entry=False
+    )
 
 
 @pytest.mark.parametrize(
