@@ -78,15 +78,10 @@ _ended = itertools.count(1)
 
 @pytest.fixture(autouse=True)
 def _collect_garbage() -> Iterator[None]:
-    """The JVM keeps what objects of Python refer to; and Python looks for cycles of old objects once in many tests.
-
-    What is left then was imported, or is kept for all tests, as Airflow's models and API are: each later look would go
-    through all of it, which took a tenth of the time of this process.
-    """
+    """The JVM keeps what objects of Python refer to; and Python looks for cycles of old objects once in many tests."""
     yield
     if next(_ended) % 20 == 0:
         gc.collect()
-        gc.freeze()
 
 
 @pytest.fixture(scope="session")

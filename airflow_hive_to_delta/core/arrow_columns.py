@@ -36,16 +36,29 @@ def map_values(maps: pa.MapArray, name: str) -> pa.Array:
     return pc.map_lookup(maps, pa.scalar(name, maps.type.key_type), "first")
 
 
+def map_names(maps: pa.MapArray) -> list[str]:
+    """The names that are in any of the maps."""
+    if not len(maps):
+        return []
+    offsets = maps.offsets  # those of a slice begin where it does, and its keys are those of the whole
+    begin = offsets[0].as_py()
+    names: list[str] = pc.unique(maps.keys.slice(begin, offsets[-1].as_py() - begin)).to_pylist()
+    return names
+
+
 def map_lengths(maps: pa.MapArray) -> pa.Array:
-    """The number of names in each map, 0 for one that is null."""
+    """The number of names in each map. What it is for one that is null says nothing."""
     offsets = maps.offsets
     return pc.subtract(offsets.slice(1), offsets.slice(0, len(maps)))
 
 
-def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one chunk."""
+def in_one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one chunk.
+
+    :raises pyarrow.ArrowCapacityError: it is too long for one.
+    """
     combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(combined, pa.ChunkedArray):  # of no chunk at all, or too long for one
+    if isinstance(combined, pa.ChunkedArray):
         raise pa.ArrowCapacityError(f"a column has {combined.num_chunks} chunks, expected one")
     return combined
 

@@ -131,7 +131,10 @@ class ListedFiles:
         return self.collect() if self.table.num_rows <= most else None
 
     def collect_table(self, most: int) -> pa.Table | None:
-        """The files in FILES_ARROW_SCHEMA; None when there are more than ``most``. Use it where the files are kept."""
+        """The files in FILES_ARROW_SCHEMA; None when there are more than ``most``.
+
+        Use it in a block of :meth:`kept`: elsewhere Spark may list the files several times.
+        """
         if self.table is None:
             few = self.collect_few(min(most, _FEW))
             if few is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_hive_to_delta.core.arrow_columns import one_array
+from airflow_hive_to_delta.core.arrow_columns import in_one_chunk
 from airflow_hive_to_delta.core.delta.local_frames import arrow_table
 from airflow_hive_to_delta.core.delta.log.driver_reader import (
     LARGE_CHECKPOINT_SCHEMA,
@@ -47,7 +47,7 @@ def replay_live_files(
     :param with_rows: whether the rows of the checkpoint's files are read; else they are null.
     """
     try:
-        files = checkpoint.files.add_column(0, "key", _keys(one_array(checkpoint.files["path"]), root))
+        files = checkpoint.files.add_column(0, "key", _keys(in_one_chunk(checkpoint.files["path"]), root))
         counted = checkpoint.count_rows() if with_rows else pa.nulls(files.num_rows, pa.int64())
         files = files.append_column("rows", counted)
         latest = latest_file_actions(later, root)

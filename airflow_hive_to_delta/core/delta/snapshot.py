@@ -3,8 +3,8 @@
 Entries in JSON and checkpoints of all kinds are read: classic, multi-part and V2 with sidecars. The files of the table
 are a DataFrame, because there can be millions of them; only what is small is collected on the driver. Entries that are
 small together are read by the driver, all others by Spark. Of a classic checkpoint the driver reads all, or, if it has
-many files, what identifies them. Spark reads the rest, and other checkpoints. A part of the log that is missing or
-cannot be read is an error.
+many files, what identifies them. Spark reads the rest, and larger checkpoints or other kinds of them. A part of the log
+that is missing or cannot be read is an error.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Snapshot:
     def read_live_files(self, *, with_rows: bool = False) -> pa.Table | None:
         """The live files in LIVE_FILES_SCHEMA, where the driver holds or can read what identifies them; otherwise None.
 
-        :param with_rows: whether the column ``rows`` is needed, which may be null otherwise.
+        :param with_rows: whether the column ``rows`` is filled in.
         """
         if isinstance(self._actions, _LargeLog):
             return replay_live_files(self._actions.checkpoint, self._actions.later, self.root, with_rows=with_rows)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_hive_to_delta.core.arrow_columns import equal_or_both_null, map_values, one_array
+from airflow_hive_to_delta.core.arrow_columns import equal_or_both_null, in_one_chunk, map_values
 from airflow_hive_to_delta.core.parquet.located_files import canonical_uris
 from airflow_hive_to_delta.core.schema.types import PHYSICAL_NAME
 
@@ -35,14 +35,14 @@ def prove_counts(result: VerifyResult, table: TableInfo, view: DeltaTableView, o
     listed = None if logged is None else _read_original(table, view, original)
     if logged is None or listed is None or not listed.num_rows or listed.num_rows != logged.num_rows:
         return False
-    here = one_array(listed["key"])
-    found = pc.index_in(here, one_array(logged["key"]))
+    here = in_one_chunk(listed["key"])
+    found = pc.index_in(here, in_one_chunk(logged["key"]))
     # As many on both sides, and none of them twice: if each is there, they are the same.
     if found.null_count or pc.count_distinct(here).as_py() < len(here) or pc.count_distinct(found).as_py() < len(here):
         return False
     logged = logged.take(found)
     for name in listed.column_names:
-        one, other = one_array(listed[name]), one_array(logged[name])
+        one, other = in_one_chunk(listed[name]), in_one_chunk(logged[name])
         same = pc.fill_null(pc.equal(one, other), True) if name == _SECONDS else equal_or_both_null(one, other)
         if not pc.all(same).as_py():
             return False
@@ -65,13 +65,13 @@ def _read_original(table: TableInfo, view: DeltaTableView, original: PreparedTab
     if described is None or described["rows"].null_count:
         return None
     files = described.filter(pc.greater(described["rows"], 0))
-    encoded = one_array(files["partition_values"]).dictionary_encode()
+    encoded = in_one_chunk(files["partition_values"]).dictionary_encode()
     given = [json.loads(text) for text in encoded.dictionary.to_pylist()]
     values = [
         pa.array([values.get(key) for values in given], pa.string()).take(encoded.indices)
         for key in table.partition_keys
     ]
-    return _columns(canonical_uris(one_array(files["path"])), files, values)
+    return _columns(canonical_uris(in_one_chunk(files["path"])), files, values)
 
 
 def _read_log(view: DeltaTableView) -> pa.Table | None:
@@ -83,13 +83,13 @@ def _read_log(view: DeltaTableView) -> pa.Table | None:
     if live is None or live["rows"].null_count or pc.any(live["has_vector"]).as_py():
         return None
     files = live.filter(pc.greater(live["rows"], 0))
-    maps = one_array(files["partition_values"])
+    maps = in_one_chunk(files["partition_values"])
     physical = [field.metadata.get(PHYSICAL_NAME, field.name) for field in _partition_fields(view)]
-    return _columns(one_array(files["key"]), files, [map_values(maps, name) for name in physical])
+    return _columns(in_one_chunk(files["key"]), files, [map_values(maps, name) for name in physical])
 
 
 def _columns(key: pa.Array, files: pa.Table, values: Sequence[pa.Array]) -> pa.Table:
-    times = one_array(files["modification_time"])
+    times = in_one_chunk(files["modification_time"])
     seconds = pc.divide(pc.if_else(pc.equal(times, 0), None, times), 1000)
     partition = {f"{_VALUE}{number}": each for number, each in enumerate(values)}
     return pa.table({"key": key, "size": files["size"], "rows": files["rows"], _SECONDS: seconds, **partition})

@@ -167,13 +167,13 @@ class Ledger:
         kept_up_to = max((part.last for part in self.parts), default=-1)
         # What fills a gap, or says otherwise than a part, is written together with all parts, in their place.
         whole = len(self.parts) >= _MOST_PARTS or self._unkept[0] <= kept_up_to
-        few = None if whole else self._few_mentions
+        by_driver = None if whole else self._mentions_by_driver
         first = 0 if whole else kept_up_to + 1
         records = Records(self.snapshot.storage, self.snapshot.root)
         name = f"{first:020d}-{self.snapshot.version:020d}-{uuid.uuid4().hex}"
         folder = records.folder.child("ledger").child(name)
-        if few is not None:
-            _write_mentions(records.storage, folder.child("mentions.parquet"), few)
+        if by_driver is not None:
+            _write_mentions(records.storage, folder.child("mentions.parquet"), by_driver)
         else:
             mentions = self._read_mentions() if whole else self._read_entries()
             with spark_call(f"Keeping the ledger of {self.snapshot.root}"):
@@ -229,9 +229,9 @@ class Ledger:
         return log_reader(self.snapshot.spark).schema(_MENTIONS_SCHEMA).parquet(*paths)
 
     @cached_property
-    def _few_mentions(self) -> pa.Table | None:
+    def _mentions_by_driver(self) -> pa.Table | None:
         """What :meth:`_read_entries` gives, where the driver has read the entries or their files; otherwise None."""
-        added = self.snapshot.read_files_of_first_entry() if 0 in self._unkept and self.entries[0].ours else None
+        added = self._read_first_files()
         actions = self.snapshot.read_small([version for version in self._unkept if version or added is None])
         if actions is None:
             return None
@@ -255,12 +255,22 @@ class Ledger:
         mentions = arrow_table(found, _MENTIONS_SCHEMA)
         return mentions if added is None else pa.concat_tables([_first_mentions(added), mentions])
 
+    def _read_first_files(self) -> pa.Table | None:
+        """The files that the conversion's entry adds, where the driver knows them without reading that entry."""
+        if 0 not in self._unkept or not self.entries[0].ours:
+            return None
+        added = self.snapshot.read_files_of_first_entry()
+        metrics = (self.snapshot.read_head(0).commit_info or {}).get("operationMetrics") or {}
+        # The checkpoint may be of an entry that another conversion has overwritten since (rule 55).
+        is_of_entry = added is not None and metrics.get("numConvertedFiles") == str(added.num_rows)
+        return added if is_of_entry else None
+
     def _read_entries(self) -> DataFrame:
         """Read the files that the entries which are not kept name; of other writers only those that they added."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        if self._few_mentions is not None:
-            return df_from_arrow(self.snapshot.spark, self._few_mentions, _MENTIONS_SCHEMA)
+        if self._mentions_by_driver is not None:
+            return df_from_arrow(self.snapshot.spark, self._mentions_by_driver, _MENTIONS_SCHEMA)
         our_versions = [version for version in self._unkept if self.entries[version].ours]
         entries = self.snapshot.read_commits(self._unkept)
         ours = F.col("version").isin(our_versions) if our_versions else F.lit(False)

@@ -116,10 +116,13 @@ class DescribedFiles:
         return self._make_frame()
 
     def collect_counts(self) -> pa.Table | None:
-        """The files in COUNTS_SCHEMA, ``rows`` null where they are not counted; None when there are too many."""
+        """The files in COUNTS_SCHEMA, ``rows`` null where they are not counted.
+
+        None when there are too many, when Spark scanned them, and when they would have to be described again.
+        """
         if self.rows is not None:
             return arrow_table(self.rows, COUNTS_SCHEMA)
-        if self.scanned or self.file_count > arrow_columns.MOST_FILES:
+        if self.scanned or self.adds is not None or self.file_count > arrow_columns.MOST_FILES:
             return None
         schema = arrow_schema(COUNTS_SCHEMA)
         return collect_arrow(self.frame.select(schema.names), schema)

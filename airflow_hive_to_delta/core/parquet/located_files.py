@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_hive_to_delta.core.arrow_columns import map_lengths, map_values, number_groups, one_array
+from airflow_hive_to_delta.core.arrow_columns import in_one_chunk, map_lengths, map_names, map_values, number_groups
 from airflow_hive_to_delta.core.parquet.add_actions import FileLocator, FilePlacement
 from airflow_hive_to_delta.core.storage.uri import HIDDEN_PREFIXES, HIDDEN_SUFFIXES, canonical_uri, parse_location
 
@@ -34,11 +34,11 @@ def locate_files(files: pa.Table, locator: FileLocator, partition_columns: Seque
     :param files: files in FILES_ARROW_SCHEMA.
     :raises HiveToDeltaError: one of them cannot be part of the table.
     """
-    paths, maps = one_array(files["path"]), one_array(files["partition_values"])
+    paths, maps = in_one_chunk(files["path"]), in_one_chunk(files["partition_values"])
     folders, names = _split_paths(paths)
-    given = pc.unique(maps.keys).to_pylist()
+    given = map_names(maps)
     is_plain = pc.and_(
-        _are_plain(folders, names, one_array(files["size"])),
+        _are_plain(folders, names, in_one_chunk(files["size"])),
         pc.or_(pc.is_null(maps), pc.equal(map_lengths(maps), len(given))),
     )
     others = files.filter(pc.invert(is_plain))
@@ -60,7 +60,7 @@ def locate_files(files: pa.Table, locator: FileLocator, partition_columns: Seque
     if others.num_rows:
         each = pa.Table.from_pylist(_locate_each(others, locator, partition_columns), located.schema)
         located = pa.concat_tables([located, each])
-    values_of = [one_array(located[column]) for column, _ in _columns(partition_columns)]
+    values_of = [in_one_chunk(located[column]) for column, _ in _columns(partition_columns)]
     return LocatedFiles(located.select([*_KEPT, _KEY]), values_of)
 
 

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_hive_to_delta import ConversionOptions
+from airflow_hive_to_delta.core import arrow_columns
 from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.actions import metadata_action
 from airflow_hive_to_delta.core.delta.live_files import live_files_of
@@ -250,6 +251,43 @@ def test_a_checkpoint_that_is_read_in_part_gives_the_same_live_files(
         else:
             assert sorted(map(repr, live.to_pylist())) == live_files(whole)
             assert snapshot.is_small is False
+
+
+def checkpoint_of(stats: pa.Array, *, with_protocol: bool = True) -> bytes:
+    """A checkpoint of two files, without metadata."""
+    fields = {"path": pa.array(["a", "b"]), "partitionValues": pa.nulls(2, pa.map_(pa.string(), pa.string()))}
+    fields |= {name: pa.array([1, 2], pa.int64()) for name in ("size", "modificationTime")} | {"stats": stats}
+    protocol = pa.array([{"minReaderVersion": 1}, None], pa.struct([("minReaderVersion", pa.int32())]))
+    content = io.BytesIO()
+    add = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    pq.write_table(pa.table({"add": add} | ({"protocol": protocol} if with_protocol else {})), content)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("stats", "rows"),
+    [
+        (pa.array(['{"numRecords":7}', '{"numRecords":8,"x":1}']), [7, 8]),
+        (pa.array(['{"numRecords":7}', None]).cast(pa.large_string()), [7, None]),
+        (pa.array(['{"numRecords":7}'] * 2).dictionary_encode(), [7, 7]),
+        (pa.array(['{"x":{"numRecords":7}}', '{"numRecords":1e2}']), [None, None]),
+        (pa.nulls(2), [None, None]),
+    ],
+    ids=str,
+)
+def test_rows_are_counted_by_statistics_of_any_writer(stats: pa.Array, rows: list[int | None]) -> None:
+    assert driver_reader.parse_large_checkpoint(checkpoint_of(stats), 7).count_rows().to_pylist() == rows
+
+
+def test_a_large_checkpoint_without_state_or_with_very_many_files_is_left_to_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stats = pa.array(['{"numRecords":7}'] * 2)
+    with pytest.raises(ValueError, match="no protocol"):
+        driver_reader.parse_large_checkpoint(checkpoint_of(stats, with_protocol=False), 7)
+    monkeypatch.setattr(arrow_columns, "MOST_FILES", 1)
+    with pytest.raises(ValueError, match="2 rows"):
+        driver_reader.parse_large_checkpoint(checkpoint_of(stats), 7)
 
 
 def live_files(snapshot: Snapshot) -> list[str]:

@@ -29,9 +29,11 @@ COMPARISONS = {
 }
 
 
-def compare(hive: Folder, listing: Any, **arguments: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def compare(
+    hive: Folder, listing: Any, options: ConversionOptions | None = None, **arguments: Any
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The totals of every kind, and every file with its kind."""
-    options = ConversionOptions()
+    options = options or ConversionOptions()
     root = parse_location(str(hive.root))
     snapshot = snapshot_of(hive.spark, storage_for(root, hive.spark, options), root)
     files = list_table(hive.spark, listing, hive.table, options)
@@ -174,6 +176,15 @@ def test_files_that_cannot_be_in_the_table_are_refused_alike(converted: Folder, 
             errors.append((type(refused.value), str(refused.value)))
     assert len(set(errors)) == 1
     assert any(name in errors[0][1] for name in more)
+
+
+def test_a_file_beside_one_that_is_an_allowed_root_is_refused(converted: Folder) -> None:
+    (allowed, _) = sorted(converted.root.glob("day=*/*"))
+    for name in ("000000_0", "000001_0"):
+        converted.write("1", name, [1])
+    options = ConversionOptions(allowed_roots=[str(allowed), str(converted.root / "day=2")])
+    with pytest.raises(HiveToDeltaError, match="outside the allowed roots"):
+        compare(converted, Walk(), options=options)
 
 
 def test_a_small_table_takes_few_jobs(converted: Folder) -> None:

@@ -84,6 +84,13 @@ def locate_each(files: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     )
 
 
+def test_the_rest_of_a_longer_list_is_located_alike() -> None:
+    files = [file("s3://b/t/0", {"other": "x"}), *FILES["values of the catalog"]]
+    sliced = files_table(files).combine_chunks().slice(1)
+    located = locate_files(sliced, new_locator(), list(TYPES))
+    assert located.files["key"].to_pylist() == [each["path"] for each in FILES["values of the catalog"]]
+
+
 @pytest.mark.parametrize("files", FILES.values(), ids=FILES)
 def test_files_are_where_each_of_them_is(files: list[dict[str, Any]]) -> None:
     located = locate_files(files_table(files), new_locator(), list(TYPES))

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from airflow_hive_to_delta.core import arrow_columns
 from airflow_hive_to_delta.core.delta.action_schemas import READ_ACTIONS_SCHEMA
 from airflow_hive_to_delta.core.delta.log.files import commit_path
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
@@ -31,7 +32,7 @@ MOST_BYTES = 4 * 1024 * 1024
 MOST_ENTRIES = 500
 #: The actions of a checkpoint of more bytes are left to Spark. A file takes some 50 in it.
 MOST_CHECKPOINT_BYTES = 256 * 1024
-#: Of a checkpoint of more bytes the driver reads nothing. It needs some 300 bytes of memory for each file.
+#: A checkpoint of more bytes, or with more files than ``arrow_columns.MOST_FILES``, is left to Spark altogether.
 MOST_LARGE_CHECKPOINT_BYTES = 64 * 1024 * 1024
 #: Entries that are read side by side.
 _READERS = 32
@@ -64,17 +65,24 @@ class LargeCheckpoint:
     state: list[Action]
     #: Its live files, in LARGE_CHECKPOINT_SCHEMA.
     files: pa.Table
-    _file: pq.ParquetFile
+    #: The checkpoint itself.
+    file: pq.ParquetFile
 
     def count_rows(self) -> pa.Array:
-        """The rows of each live file by its statistics; null where they do not begin with a number of rows."""
+        """The rows of each live file by its statistics; null where they do not begin with a number of rows.
+
+        :raises ValueError: the statistics cannot be read.
+        """
         counted = []
-        for batch in self._file.iter_batches(columns=["add.path", "add.stats"]):
-            adds = batch.column("add")
-            adds = adds.filter(pc.is_valid(adds))
-            names = [field.name for field in adds.type]
-            stats = adds.field(names.index("stats")) if "stats" in names else pa.nulls(len(adds), pa.string())
-            counted.append(count_rows(stats))
+        try:
+            for batch in self.file.iter_batches(columns=["add.path", "add.stats"]):
+                adds = batch.column("add")
+                adds = adds.filter(pc.is_valid(adds))
+                names = [field.name for field in adds.type]
+                stats = adds.field(names.index("stats")) if "stats" in names else pa.nulls(len(adds))
+                counted.append(count_rows(stats.cast(pa.string())))
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(str(error)) from error
         return pa.chunked_array(counted, pa.int64()).combine_chunks()
 
 
@@ -147,11 +155,15 @@ def parse_checkpoint(content: bytes, version: int) -> list[Action]:
 def parse_large_checkpoint(content: bytes, version: int) -> LargeCheckpoint:
     """The state and the live files of a classic checkpoint in one file.
 
-    :raises ValueError: it is not one that can be read without doubt, or names a sidecar.
+    :raises ValueError: it is not one that can be read without doubt, names a sidecar, or has very many files.
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
+        if file.metadata.num_rows > arrow_columns.MOST_FILES:
+            raise ValueError(f"it has {file.metadata.num_rows} rows")
         state = file.read(columns=[name for name in _CHECKPOINT_COLUMNS if name.startswith(_STATE_COLUMNS)])
+        if not state.num_columns:
+            raise ValueError("it has no protocol and no metadata")
         says_more = reduce(pc.or_, (pc.is_valid(state[name]) for name in state.column_names))
         rows = state.filter(says_more).to_pylist(maps_as_pydicts="strict")
         adds = file.read(columns=_FILE_COLUMNS).column("add").combine_chunks()

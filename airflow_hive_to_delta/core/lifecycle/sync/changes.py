@@ -288,7 +288,6 @@ def _join_by_key(hive: _RowsByKey, live: _RowsByKey, ledger: _RowsByKey, tombs: 
 
 def _differences_of(mirrored: MirroredFiles, spark: SparkSession) -> Differences:
     """The differences that the driver has found."""
-
     counted = mirrored.changed.group_by("kind").aggregate(
         [("key", "count"), ("h_size", "sum"), ("l_path", "count"), ("l_size", "sum")]
     )

@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_hive_to_delta.core import arrow_columns
-from airflow_hive_to_delta.core.arrow_columns import equal_or_both_null, map_values, one_array
+from airflow_hive_to_delta.core.arrow_columns import equal_or_both_null, in_one_chunk, map_values
 from airflow_hive_to_delta.core.delta.action_schemas import VECTOR_SCHEMA
 from airflow_hive_to_delta.core.errors import HiveToDeltaError
 from airflow_hive_to_delta.core.parquet.add_actions import FileLocator
 from airflow_hive_to_delta.core.parquet.located_files import LocatedFiles, locate_files
 from airflow_hive_to_delta.core.schema.arrow import arrow_schema
+from airflow_hive_to_delta.core.storage.uri import canonical_uri, parse_location
 
 if TYPE_CHECKING:
     from airflow_hive_to_delta.core.delta.snapshot import Snapshot
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_hive_to_delta.core.options import ConversionOptions
 
 #: What a comparison finds of each file: of Hive's ``h_path``, ``h_size`` and ``h_time``, of the log's ``l_path``,
-#: ``l_values``, ``l_size`` and ``l_vector``; and whether this package was the last to add it (``hive``).
+#: ``l_values``, ``l_size`` and ``l_vector``; and ``hive``, whether a live file is one that this package added.
 FOUND_SCHEMA = (
     "key string, hive boolean, h_path string, h_size bigint, h_time bigint, l_path string, "
     f"l_values map<string,string>, l_size bigint, l_vector {VECTOR_SCHEMA}, kind string, partition string, "
@@ -73,10 +74,14 @@ def compare_mirrored(
         located = locate_files(listed, FileLocator(snapshot.root, partition_types, options), list(partition_types))
     except HiveToDeltaError:
         return None
-    hive_keys, live_keys = one_array(located.files["key"]), one_array(live["key"])
+    hive_keys, live_keys = in_one_chunk(located.files["key"]), in_one_chunk(live["key"])
     if any(pc.count_distinct(keys).as_py() < len(keys) for keys in (hive_keys, live_keys)):
         return None
     if pc.any(live["has_vector"]).as_py():
+        return None
+    # A root that is a file allows only that file of its folder.
+    roots = [canonical_uri(parse_location(root)) for root in options.allowed_roots]
+    if pc.any(pc.is_in(hive_keys, pa.array(roots, pa.string()))).as_py():
         return None
     compared = _Compared(located, live, pc.index_in(hive_keys, live_keys), list(partition_types))
     is_same = compared.is_same
@@ -105,10 +110,10 @@ class _Compared:
     @cached_property
     def is_same(self) -> pa.Array:
         """Whether each of Hive's files is in the log as it is: with its size, time and partition."""
-        size, time = (one_array(self.located.files[name]) for name in ("size", "modification_time"))
-        logs_size, logs_time = (one_array(self.live[name]).take(self.rows) for name in ("size", "modification_time"))
+        size, time = (in_one_chunk(self.located.files[name]) for name in ("size", "modification_time"))
+        logs_size, logs_time = (in_one_chunk(self.live[name]).take(self.rows) for name in ("size", "modification_time"))
         is_same = pc.and_(pc.fill_null(pc.equal(size, logs_size), False), _are_same_times(time, logs_time))
-        maps = one_array(self.live["partition_values"])
+        maps = in_one_chunk(self.live["partition_values"])
         for name, values in zip(self.partition_columns, self.located.values, strict=True):
             logged = map_values(maps, name)
             # An empty text is a null for Delta (rule 19).
@@ -120,34 +125,34 @@ class _Compared:
         """Some of Hive's files, in FOUND_SCHEMA."""
         hive, rows, is_same = self.located.files.filter(which), self.rows.filter(which), self.is_same.filter(which)
         logged = self.live.take(rows)
-        maps = one_array(logged["partition_values"])
+        maps = in_one_chunk(logged["partition_values"])
         values = [
             (name, pc.coalesce(ours.filter(which), map_values(maps, name)))
             for name, ours in zip(self.partition_columns, self.located.values, strict=True)
         ]
         kind = pc.if_else(pc.is_null(rows), "new", pc.if_else(is_same, "same", "replaced"))
-        return _found(one_array(hive["key"]), hive, logged, kind, _partition_texts(values, len(kind)))
+        return _found(in_one_chunk(hive["key"]), hive, logged, kind, _partition_texts(values, len(kind)))
 
     def find_partitions_after(self, time: int) -> pa.Array:
         """The partitions in which Hive has a file of after a time."""
-        is_young = pc.fill_null(pc.greater(one_array(self.located.files["modification_time"]), time), False)
+        is_young = pc.fill_null(pc.greater(in_one_chunk(self.located.files["modification_time"]), time), False)
         return pc.unique(self.select(is_young)["partition"])
 
 
 def _gone(logged: pa.Table, partition_columns: Sequence[str]) -> pa.Table:
     """The files of the log that Hive has no more."""
-    maps, count = one_array(logged["partition_values"]), logged.num_rows
+    maps, count = in_one_chunk(logged["partition_values"]), logged.num_rows
     hive = pa.table({name: pa.nulls(count, logged.schema.field(name).type) for name in _OF_HIVE})
     partition = _partition_texts([(name, map_values(maps, name)) for name in partition_columns], count)
-    return _found(one_array(logged["key"]), hive, logged, pa.repeat(pa.scalar("gone"), count), partition)
+    return _found(in_one_chunk(logged["key"]), hive, logged, pa.repeat(pa.scalar("gone"), count), partition)
 
 
 _OF_HIVE = ["path", "size", "modification_time"]
 
 
 def _found(key: pa.Array, hive: pa.Table, logged: pa.Table, kind: pa.Array, partition: pa.Array) -> pa.Table:
-    path, size, time = (one_array(hive[name]) for name in _OF_HIVE)
-    logs_path, logs_values, logs_size = (one_array(logged[name]) for name in ("path", "partition_values", "size"))
+    path, size, time = (in_one_chunk(hive[name]) for name in _OF_HIVE)
+    logs_path, logs_values, logs_size = (in_one_chunk(logged[name]) for name in ("path", "partition_values", "size"))
     folder = pc.replace_substring_regex(key, "/[^/]*$", "")
     schema = arrow_schema(FOUND_SCHEMA)
     vector = pa.nulls(len(key), schema.field("l_vector").type)
