@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_hive_to_delta.engines import Engine, JobRef, JobRequest, JobSpec, JobStatus, watch
 from airflow_hive_to_delta.operators.jobs import runner as job_runner
@@ -88,6 +89,16 @@ def test_a_task_says_every_30_seconds_how_far_its_job_is(clock, job, caplog, pol
     said = [record.getMessage() for record in caplog.records if COUNTS in record.getMessage()]
     assert [line.partition(", for ")[2].partition(" s ")[0] for line in said] == ["30", "60", "90"]
     assert caplog.messages.count("a stage has ended") > 1, "the job's own lines did not put them off"
+
+
+def test_a_task_ends_in_time_though_the_signal_of_its_timeout_was_lost(clock, job) -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    engine, context = Chatty(clock, 35), SimpleNamespace()
+    runner = JobRunner(engine, logging.getLogger("task"), context, folder=None, timeout=40)  # type: ignore[arg-type]
+    with pytest.raises(AirflowTaskTimeout, match="execution_timeout of 40 s"):
+        runner._follow(job, JobRequest("discover", {}), JobFolder(ObjectStoragePath(job.results_uri)), None)
+    assert 45 < clock.now < 46
 
 
 @pytest.mark.parametrize("poll_seconds", [0.5, 10, 35, 100])

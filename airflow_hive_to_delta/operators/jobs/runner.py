@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout, TaskDeferralTimeout, TaskDeferred
 
 from airflow_hive_to_delta.core.errors import MissingDependencyError, name_error
 from airflow_hive_to_delta.core.redaction import redact_credentials
@@ -38,6 +38,8 @@ _UNSEEN = {"error": "The end of the job was not seen, for the task was interrupt
 _KILLED = "The task was killed, and its job was ended with it"
 #: The longest that a killed task goes on waiting for the next poll.
 _NAP_SECONDS = 0.5
+#: So long after the end of its time a task waits for Airflow to raise the timeout.
+_TIMEOUT_PATIENCE = 5
 
 Answer = TypeVar("Answer")
 
@@ -70,6 +72,7 @@ class JobRunner:
         self._context = context
         self._folder = folder
         self._timeout = timeout
+        self._ends = None if timeout is None else time.monotonic() + timeout
         self._defer = defer
         self._deferral: Deferral | None = None
         # Without a staging root a job has its folder on this machine, and ends with the task.
@@ -377,8 +380,18 @@ class JobRunner:
         until = time.monotonic() + self._engine.poll_seconds
         while not self.killed and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _NAP_SECONDS))
+            self._check_time()
             if meanwhile is not None:
                 meanwhile()
+
+    def _check_time(self) -> None:
+        """Raise the timeout that Airflow should have raised by now.
+
+        Airflow raises it in a signal handler, wherever the task is at that moment, and there are places where Python
+        drops it: in what is called when an object is collected, such as a pool of connections.
+        """
+        if self._ends is not None and time.monotonic() > self._ends + _TIMEOUT_PATIENCE:
+            raise AirflowTaskTimeout(f"The task has taken longer than its execution_timeout of {self._timeout:g} s")
 
 
 def _result_or_error(result: dict[str, Any]) -> dict[str, Any]:
