@@ -76,7 +76,13 @@ TARGETS = (
         lambda numbers: numbers.per_file("local-100k", "ours") / numbers.per_file("local-10k", "ours"),
         1.1,
     ),
-    Target("S3: faster than delta-rs", _ratio("s3-10k", "ours", "delta-rs"), 1.0),
+    Target(
+        "S3: faster than delta-rs",
+        _ratio("s3-10k", "ours", "delta-rs"),
+        1.0,
+        if_missed="Both make one request for each file. Ours are signed, sent and parsed in Python, those of delta-rs "
+        "and of `footers` natively; the server takes its share of the same cores.",
+    ),
     Target(
         "1,000,000 files: at most 250 µs per file",
         lambda numbers: numbers.per_file("million", "ours", "cold") * 1e6,
