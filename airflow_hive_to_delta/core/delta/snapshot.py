@@ -173,7 +173,7 @@ class Snapshot:
         if (actions := self.read_small(versions)) is not None:
             found = {action["version"]: action["commitInfo"] for action in actions if action["commitInfo"] is not None}
         else:
-            with ThreadPoolExecutor(_READERS) as pool:
+            with ThreadPoolExecutor(driver_reader.READERS) as pool:
                 heads = zip(versions, pool.map(self.read_head, versions), strict=True)
                 found = {version: head.commit_info for version, head in heads if head.commit_info is not None}
             # Other writers may have it in any line.
@@ -410,8 +410,6 @@ def snapshot_of(spark: SparkSession, storage: Storage, root: Location, version: 
     return Snapshot(spark, storage, log_segment(storage, root, version))
 
 
-#: Entries that are looked at side by side.
-_READERS = 32
 #: Found in Spark's error for a file that is damaged or missing.
 _DAMAGED = re.compile(
     r"is not a Parquet file|can not read class|could not read page|corrupt|CANNOT_READ_FILE_FOOTER|MALFORMED_RECORD"

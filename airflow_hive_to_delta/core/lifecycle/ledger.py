@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_hive_to_delta.core.delta.local_frames import arrow_table
+from airflow_hive_to_delta.core.delta.log.driver_reader import READERS
 from airflow_hive_to_delta.core.delta.log.entries import Commit
 from airflow_hive_to_delta.core.delta.log.spark_reader import log_reader
 from airflow_hive_to_delta.core.errors import MissingError, PermanentError
@@ -50,8 +51,6 @@ _MENTIONS_SCHEMA = (
 )
 #: More parts than this are written together as one.
 _MOST_PARTS = 20
-#: Entries that are looked at side by side.
-_READERS = 32
 
 
 @dataclass(frozen=True)
@@ -299,7 +298,7 @@ def read_ledger(snapshot: Snapshot, known: Mapping[int, EntryIdentity] | None = 
     # One that covers more was written for all of them.
     outer = [part for part in found if not any(other.contains(part) for other in found)]
     known = {version: entry for version, entry in (known or {}).items() if version in snapshot.segment.times}
-    with ThreadPoolExecutor(_READERS) as pool:
+    with ThreadPoolExecutor(READERS) as pool:
         parts = list(pool.map(lambda part: _read_part(records, part), outer))
         versions = sorted(snapshot.segment.times.keys() - known.keys())
         read = zip(versions, pool.map(lambda version: _read_identity(snapshot, version), versions), strict=True)

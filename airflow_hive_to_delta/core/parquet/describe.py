@@ -20,7 +20,7 @@ from airflow_hive_to_delta.core import arrow_columns
 from airflow_hive_to_delta.core.catalogs.nested_tables import check_no_delta_table_within
 from airflow_hive_to_delta.core.delta.local_frames import arrow_table, local_frame
 from airflow_hive_to_delta.core.errors import HiveToDeltaError, PermanentError, UnreachableStorageError
-from airflow_hive_to_delta.core.models import FILES_SCHEMA
+from airflow_hive_to_delta.core.files import files_table
 from airflow_hive_to_delta.core.parquet import scan
 from airflow_hive_to_delta.core.parquet.access import FileAccess, choose_access, read_by_spark
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA, AddWriter, check_folder_keys
@@ -355,7 +355,7 @@ def _describe_few(
 
     :param files: rows of FILES_SCHEMA.
     """
-    batches = arrow_table(files, FILES_SCHEMA).to_batches()
+    batches = files_table(files).to_batches()
     reader = FooterReader(str(root), partition_types, options)
     rows = [row for batch in reader(iter(batches)) for row in batch.to_pylist()]
     by_layout = total_rows_by_layout(rows)

@@ -35,7 +35,7 @@ MOST_CHECKPOINT_BYTES = 256 * 1024
 #: A checkpoint of more bytes, or with more files than ``arrow_columns.MOST_FILES``, is left to Spark altogether.
 MOST_LARGE_CHECKPOINT_BYTES = 64 * 1024 * 1024
 #: Entries that are read side by side.
-_READERS = 32
+READERS = 32
 
 #: The columns of a checkpoint that are read, without those that have statistics and partition values as values.
 _CHECKPOINT_COLUMNS = [
@@ -117,7 +117,7 @@ def read_entries(storage: Storage, root: Location, versions: Sequence[int]) -> d
 
     if len(versions) < 2:
         return {version: read(version) for version in versions}
-    with ThreadPoolExecutor(min(_READERS, len(versions))) as pool:
+    with ThreadPoolExecutor(min(READERS, len(versions))) as pool:
         return dict(zip(versions, pool.map(read, versions), strict=True))
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hive_to_delta.core.delta import local_frames
 from airflow_hive_to_delta.core.delta.action_schemas import VECTOR_SCHEMA
-from airflow_hive_to_delta.core.delta.local_frames import arrow_table, collect_small, local_frame
+from airflow_hive_to_delta.core.delta.local_frames import collect_small, local_frame
 from airflow_hive_to_delta.core.errors import KINDS, PermanentError
+from airflow_hive_to_delta.core.files import files_table
 from airflow_hive_to_delta.core.lifecycle.sync.mirrored import FOUND_SCHEMA, MirroredFiles, compare_mirrored
-from airflow_hive_to_delta.core.models import FILES_SCHEMA
 from airflow_hive_to_delta.core.parquet.add_actions import DESCRIBED_SCHEMA
 from airflow_hive_to_delta.core.parquet.scan import PathReader
 from airflow_hive_to_delta.core.spark.errors import spark_call
@@ -247,7 +247,7 @@ def _read_partitions(snapshot: Snapshot, files: ListedFiles, reader: PathReader,
         with persisted(files.frame.mapInArrow(reader, DESCRIBED_SCHEMA)) as described:
             yield described
         return
-    batches = arrow_table(few, FILES_SCHEMA).to_batches()
+    batches = files_table(few).to_batches()
     rows = [row for batch in reader(iter(batches)) for row in batch.to_pylist()]
     yield local_frame(snapshot.spark, rows, DESCRIBED_SCHEMA)
 
